@@ -1,0 +1,43 @@
+# Every target sets up what it needs in .venv, once, and again only when the dependency files change.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALL = $(BIN)/python -m pip install --quiet -c constraints.txt
+# Two OpenMP threads that spin collapse when the cores are shared.
+export OMP_WAIT_POLICY ?= PASSIVE
+export HF_HUB_OFFLINE ?= 1
+
+.PHONY: help demo test quick bench docs clean
+
+help:  ## say what there is
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /: /'
+
+$(VENV)/python.stamp:
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/%.stamp: $(VENV)/python.stamp pyproject.toml constraints.txt
+	$(INSTALL) -e '.[$*]'
+	@touch $@
+
+demo: $(VENV)/plot.stamp  ## the paper's worked example: a table and a picture
+	$(BIN)/python examples/worked_example.py
+
+test: $(VENV)/test.stamp  ## lint, types, and every test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2
+
+quick: $(VENV)/test.stamp  ## the fast part of the tests
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m "not slow" -q
+
+bench: $(VENV)/plot.stamp  ## the claims of speed, measured side by side
+	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
+
+docs: $(VENV)/docs.stamp  ## build the documentation into site/
+	$(BIN)/mkdocs build --strict --quiet
+	@echo "Open site/index.html"
+
+clean:  ## remove what the other targets made
+	rm -rf $(VENV) site demo build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

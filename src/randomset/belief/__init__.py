@@ -1,0 +1,1 @@
+"""The mathematics of belief functions on a budget of focal sets; torch only."""

@@ -1,0 +1,340 @@
+"""The budget: which sets of classes a random-set network has an output for."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, SupportsIndex
+
+import torch
+
+from randomset.errors import BudgetError, FileFormatError, LabelError
+
+if TYPE_CHECKING:
+    from randomset.belief.operators import BudgetOperators
+
+__all__ = ["Budget"]
+
+MAX_POWERSET_CLASSES = 20
+"""A power set of more classes than this is refused: it would have over a million sets."""
+
+_FORMAT = "randomset.budget"
+
+
+class Budget:
+    """An immutable, ordered family of focal sets over named classes: O = C ∪ {A_1, …, A_K}.
+
+    All N singletons come first, in class order; then the other K sets by cardinality and, within one
+    cardinality, by their classes. The order is a function of the family alone, so that equal families
+    are equal budgets and fit the same network outputs.
+
+    >>> budget = Budget.from_sets([{"cat", "dog"}, {"car", "truck"}], ["cat", "dog", "car", "truck"])
+    >>> budget
+    Budget(4 classes, 2 sets: {cat, dog}, {car, truck})
+    >>> len(budget), budget.num_classes, budget.num_sets
+    (6, 4, 2)
+    >>> budget.index({"dog", "cat"}), {"cat", "car"} in budget
+    (4, False)
+    """
+
+    def __init__(self, classes: Sequence[str], sets: Iterable[tuple[int, ...]]) -> None:
+        # The named constructors check; this one only stores (sets: sorted tuples, singletons included).
+        self._classes = tuple(classes)
+        self._sets = tuple(sets)
+        self._operators: dict[torch.device, BudgetOperators] = {}
+
+    # -- construction ---------------------------------------------------------------------------
+
+    @classmethod
+    def from_sets(cls, sets: Iterable[Iterable[str | SupportsIndex]], classes: int | Iterable[str]) -> Budget:
+        """Build a budget from sets of class names or class indices; singletons are added.
+
+        `classes` gives the names in the order of the labels, or only their number.
+
+        >>> Budget.from_sets([[0, 2], ["b", "c"], (0, 1, 2)], "abc").set_names
+        ('{a}', '{b}', '{c}', '{a, c}', '{b, c}', '{a, b, c}')
+        """
+        names = _checked_classes(classes)
+        position = {name: i for i, name in enumerate(names)}
+        seen: set[tuple[int, ...]] = set()
+        for members in sets:
+            focal = _checked_set(members, names, position)
+            if focal in seen:
+                raise BudgetError(
+                    "a set appears twice in the budget",
+                    got=_braces(names[c] for c in focal),
+                    remedy="Name every set once; the singletons need not be named at all",
+                )
+            seen.add(focal)
+        singletons = [(c,) for c in range(len(names))]
+        others = sorted((s for s in seen if len(s) > 1), key=lambda s: (len(s), s))
+        return cls(names, [*singletons, *others])
+
+    @classmethod
+    def singletons(cls, classes: int | Iterable[str]) -> Budget:
+        """Build the budget of singletons alone (K = 0).
+
+        >>> Budget.singletons(3)
+        Budget(3 classes, 0 sets)
+        """
+        return cls.from_sets([], classes)
+
+    @classmethod
+    def powerset(cls, classes: int | Iterable[str], *, universal_set: bool = True) -> Budget:
+        """Build the budget of every non-empty set of classes, with or without Θ.
+
+        >>> len(Budget.powerset(10)), len(Budget.powerset("abc", universal_set=False))
+        (1023, 6)
+        """
+        names = _checked_classes(classes)
+        n = len(names)
+        if n > MAX_POWERSET_CLASSES:
+            raise BudgetError(
+                "the power set is too large",
+                got=f"{n} classes, which have 2^{n} sets",
+                expected=f"at most {MAX_POWERSET_CLASSES} classes",
+                remedy="Choose the sets that matter with Budget.from_sets",
+            )
+        largest = n if universal_set else n - 1
+        by_size = (itertools.combinations(range(n), size) for size in range(1, largest + 1))
+        return cls(names, itertools.chain.from_iterable(by_size))
+
+    def with_universal_set(self) -> Budget:
+        """Return the budget with Θ, the set of all classes, as its last set (itself if Θ is there).
+
+        >>> Budget.singletons("abc").with_universal_set()
+        Budget(3 classes, 1 set: {a, b, c})
+        """
+        return self if self.has_universal_set else self._with_universal_set
+
+    @cached_property
+    def _with_universal_set(self) -> Budget:
+        return Budget(self._classes, [*self._sets, tuple(range(self.num_classes))])
+
+    # -- what is in it --------------------------------------------------------------------------
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The names of the classes, in label order."""
+        return self._classes
+
+    @property
+    def sets(self) -> tuple[tuple[int, ...], ...]:
+        """Every set as a sorted tuple of class indices, in the order of the network's outputs."""
+        return self._sets
+
+    @cached_property
+    def set_names(self) -> tuple[str, ...]:
+        """Every set in words, such as ``{cat, dog}``."""
+        return tuple(_braces(self._classes[c] for c in focal) for focal in self._sets)
+
+    @property
+    def num_classes(self) -> int:
+        """N, the number of classes (and of singletons)."""
+        return len(self._classes)
+
+    @property
+    def num_sets(self) -> int:
+        """K, the number of sets beyond the singletons."""
+        return len(self._sets) - len(self._classes)
+
+    def __len__(self) -> int:
+        """Return |O| = N + K, the number of the network's outputs."""
+        return len(self._sets)
+
+    def __iter__(self) -> Iterator[tuple[str, ...]]:
+        """Iterate over the sets as tuples of class names."""
+        return (tuple(self._classes[c] for c in focal) for focal in self._sets)
+
+    def index(self, members: Iterable[str | SupportsIndex]) -> int:
+        """Return the position of a set of class names or indices."""
+        focal = _checked_set(members, self._classes, self._class_position)
+        try:
+            return self._position[focal]
+        except KeyError:
+            name = _braces(self._classes[c] for c in focal)
+            raise BudgetError("the set is not in the budget", got=name) from None
+
+    def __contains__(self, members: Iterable[str | SupportsIndex]) -> bool:
+        focal = _checked_set(members, self._classes, self._class_position)
+        return focal in self._position
+
+    @cached_property
+    def _position(self) -> dict[tuple[int, ...], int]:
+        return {focal: k for k, focal in enumerate(self._sets)}
+
+    @cached_property
+    def _class_position(self) -> dict[str, int]:
+        return {name: c for c, name in enumerate(self._classes)}
+
+    @property
+    def has_universal_set(self) -> bool:
+        """Whether Θ is in the budget; it is then the last set."""
+        return len(self._sets[-1]) == self.num_classes
+
+    @cached_property
+    def is_downward_closed(self) -> bool:
+        """Whether every non-empty subset of every set is in the budget.
+
+        Only then is the plain alternating sum of Eq. 2 the inverse of Bel; see `mass_from_belief`.
+
+        >>> Budget.from_sets([{0, 1, 2}], 3).is_downward_closed, Budget.powerset(3).is_downward_closed
+        (False, True)
+        """
+        # By induction it suffices that the subsets with one class less are there.
+        return all(
+            focal[:i] + focal[i + 1 :] in self._position
+            for focal in self._sets[self.num_classes :]
+            for i in range(len(focal))
+        )
+
+    def mask_from_sets(self, sets: Iterable[Iterable[str | SupportsIndex]]) -> torch.Tensor:
+        """Turn sets of class names or indices, in the budget or not, into a boolean mask (M × N).
+
+        >>> Budget.singletons("abc").mask_from_sets([{"a", "c"}, [1]]).tolist()
+        [[True, False, True], [False, True, False]]
+        """
+        focal = [_checked_set(s, self._classes, self._class_position, LabelError) for s in sets]
+        mask = torch.zeros(len(focal), self.num_classes, dtype=torch.bool)
+        rows = [i for i, members in enumerate(focal) for _ in members]
+        mask[rows, list(itertools.chain.from_iterable(focal))] = True
+        return mask
+
+    def operators(self, device: torch.device | str = "cpu") -> BudgetOperators:
+        """Return this budget's linear operators on a device, built once and kept."""
+        from randomset.belief.operators import BudgetOperators
+
+        device = torch.device(device)
+        if device not in self._operators:
+            self._operators[device] = BudgetOperators(self).to(device)
+        return self._operators[device]
+
+    # -- identity, text, JSON -------------------------------------------------------------------
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of classes and sets that is the same in every process and on every machine."""
+        return hashlib.sha256(self.to_json().encode()).hexdigest()
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Budget):
+            return NotImplemented
+        return self is other or (self._classes == other._classes and self._sets == other._sets)
+
+    def __hash__(self) -> int:
+        return int(self.fingerprint[:15], 16)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Budget, (self._classes, self._sets)  # the cached operators stay behind
+
+    def __repr__(self) -> str:
+        k, shown = self.num_sets, 4
+        text = f"Budget({self.num_classes} classes, {k} set{'' if k == 1 else 's'}"
+        names = [_braces(names) for names in itertools.islice(self, self.num_classes, None)][:shown]
+        if names:
+            text += ": " + ", ".join(names) + (" …" if k > shown else "")
+        return text + ")"
+
+    def to_json(self) -> str:
+        """Write the budget as JSON (the singletons are implied).
+
+        >>> print(Budget.from_sets([{0, 1}], ["cat", "dog"]).to_json())
+        {"format": "randomset.budget", "version": 1, "classes": ["cat", "dog"], "sets": [[0, 1]]}
+        """
+        content = {
+            "format": _FORMAT,
+            "version": 1,
+            "classes": self._classes,
+            "sets": self._sets[self.num_classes :],
+        }
+        return json.dumps(content, ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Budget:
+        """Read what `to_json` wrote.
+
+        >>> Budget.from_json(Budget.powerset(3).to_json()) == Budget.powerset(3)
+        True
+        """
+        try:
+            content = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise FileFormatError("the budget is not JSON", got=str(error)) from error
+        if not isinstance(content, dict) or content.get("format") != _FORMAT:
+            got = content.get("format") if isinstance(content, dict) else type(content).__name__
+            raise FileFormatError(
+                "the JSON is not a budget", got=f"format {got!r}", expected=f"format {_FORMAT!r}"
+            )
+        if content.get("version") != 1:
+            raise FileFormatError(
+                "the budget was written by another version",
+                got=f"version {content.get('version')!r}",
+                expected="version 1",
+                remedy="Update randomset, or build the budget again",
+            )
+        classes, sets = content.get("classes"), content.get("sets")
+        if not (isinstance(classes, list) and isinstance(sets, list)):
+            raise FileFormatError("the budget lacks its lists 'classes' and 'sets'")
+        for focal in sets:
+            if not (isinstance(focal, list) and all(type(c) is int for c in focal)):
+                raise FileFormatError("a set of the budget is not a list of class indices", got=focal)
+        return cls.from_sets(sets, classes)
+
+
+def _braces(names: Iterable[str]) -> str:
+    return "{" + ", ".join(names) + "}"
+
+
+def _checked_classes(classes: int | Iterable[str]) -> tuple[str, ...]:
+    names = tuple(str(c) for c in range(classes)) if isinstance(classes, int) else tuple(classes)
+    for name in names:
+        if not isinstance(name, str):
+            raise BudgetError("a class name is not text", got=name, remedy="Use str(name)")
+    if len(names) < 2:
+        raise BudgetError(
+            "there is nothing to classify", got=f"{len(names)} class(es)", expected="two or more"
+        )
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise BudgetError("two classes have the same name", got=twice)
+    return names
+
+
+def _checked_set(
+    members: Iterable[str | SupportsIndex],
+    names: tuple[str, ...],
+    position: dict[str, int],
+    kind: type[BudgetError] | type[LabelError] = BudgetError,
+) -> tuple[int, ...]:
+    if isinstance(members, str) or not isinstance(members, Iterable):
+        raise kind(
+            "a set of classes is not a collection",
+            got=members,
+            expected="names or indices in a set, list or tuple",
+        )
+    focal: set[int] = set()
+    for member in members:
+        if isinstance(member, str):
+            if member not in position:
+                raise kind("unknown class name", got=member, expected=f"one of {_few(names)}")
+            focal.add(position[member])
+            continue
+        try:
+            if isinstance(member, bool):
+                raise TypeError
+            index = member.__index__()
+        except (AttributeError, TypeError):
+            raise kind("a class is neither a name nor an index", got=member) from None
+        if not 0 <= index < len(names):
+            raise kind("class index out of range", got=index, expected=f"0 to {len(names) - 1}")
+        focal.add(index)
+    if not focal:
+        raise kind("a set of classes is empty", got="{}", expected="at least one class in every set")
+    return tuple(sorted(focal))
+
+
+def _few(names: Sequence[str], shown: int = 10) -> str:
+    return ", ".join(names[:shown]) + (", …" if len(names) > shown else "")

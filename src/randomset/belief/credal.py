@@ -1,0 +1,200 @@
+"""The credal set of a belief function: every probability that it does not contradict (Eq. 4 and 8)."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from typing import SupportsIndex
+
+import torch
+from torch import Tensor
+
+from randomset.belief.budget import Budget
+from randomset.belief.flow import can_be_shared_out
+from randomset.belief.operators import (
+    BudgetOperators,
+    PowerSetTransform,
+    SparseSum,
+    over_sets,
+)
+from randomset.belief.poset import Pairs
+from randomset.belief.transforms import check_last, checked_operators
+from randomset.errors import BudgetError, RandomSetError, ShapeError
+
+__all__ = [
+    "credal_vertices",
+    "expectation_bounds",
+    "is_in_credal_set",
+    "lower_from_mass",
+    "set_bounds",
+    "upper_from_mass",
+]
+
+MAX_VERTEX_CLASSES = 8
+MAX_ENUMERATED_CLASSES = 12
+
+
+def lower_from_mass(mass: Tensor, budget: Budget | BudgetOperators) -> Tensor:
+    """Lower probability of every class, min_{P ∈ Cre} P(c) = Bel({c}) = m({c}): (…, |O|) → (…, N).
+
+    >>> mass = torch.tensor([0.5, 0.0, 0.1, 0.4])               # {a}, {b}, {c}, {a, b}
+    >>> lower_from_mass(mass, Budget.from_sets([{0, 1}], 3))
+    tensor([0.5000, 0.0000, 0.1000])
+    """
+    operators = checked_operators(mass, budget, "masses")
+    return mass[..., : operators.budget.num_classes]
+
+
+def upper_from_mass(mass: Tensor, budget: Budget | BudgetOperators) -> Tensor:
+    """Upper probability of every class, max_{P ∈ Cre} P(c) = Pl({c}) = Σ_{A ∋ c} m(A): (…, |O|) → (…, N).
+
+    >>> upper_from_mass(torch.tensor([0.5, 0.0, 0.1, 0.4]), Budget.from_sets([{0, 1}], 3))
+    tensor([0.9000, 0.4000, 0.1000])
+    """
+    operators = checked_operators(mass, budget, "masses")
+    return over_sets(operators.sum_per_class, mass, operators.footprint)
+
+
+def set_bounds(
+    mass: Tensor, budget: Budget | BudgetOperators, sets: Tensor | Iterable[Iterable[str | SupportsIndex]]
+) -> tuple[Tensor, Tensor]:
+    """Lower and upper probability of any sets of classes: two tensors (…, M) from masses (…, |O|).
+
+    Bel(A) = Σ_{B ⊆ A} m(B) and Pl(A) = Σ_{B ∩ A ≠ ∅} m(B). The M sets need not be in the budget: names,
+    indices, or a boolean mask (M, N).
+
+    >>> lower, upper = set_bounds(torch.tensor([0.5, 0.0, 0.1, 0.4]), Budget.from_sets([{0, 1}], 3), [{1, 2}])
+    >>> lower, upper
+    (tensor([0.1000]), tensor([0.5000]))
+    """
+    operators = checked_operators(mass, budget, "masses")
+    n = operators.budget.num_classes
+    mask = sets if isinstance(sets, Tensor) else operators.budget.mask_from_sets(sets)
+    if mask.dtype != torch.bool or mask.dim() != 2 or mask.shape[1] != n:
+        raise ShapeError(
+            "the sets are not a mask over the classes",
+            got=f"{mask.dtype} {tuple(mask.shape)}",
+            expected=f"torch.bool (M, {n})",
+        )
+    common = operators.sum_per_set(mask.to(mass.device).T.float().contiguous())  # |A ∩ B|: (|O|, M)
+
+    def total(chosen: Tensor) -> Tensor:
+        row, column = (part.cpu() for part in chosen.T.nonzero(as_tuple=True))
+        sums = SparseSum(Pairs(row, column, torch.ones_like(row)), len(mask)).to(mass.device)
+        return over_sets(sums, mass)
+
+    return total(common == operators.sizes[:, None]), total(common > 0)
+
+
+def expectation_bounds(cost: Tensor, mass: Tensor, budget: Budget | BudgetOperators) -> tuple[Tensor, Tensor]:
+    """Lower and upper expected cost over the credal set, the two Choquet integrals.
+
+    E_low = Σ_A m(A) min_{c ∈ A} cost(c) and E_up = Σ_A m(A) max_{c ∈ A} cost(c). A cost vector (N,) gives
+    two tensors (…); a matrix (actions, N) gives two tensors (…, actions).
+
+    >>> mass, budget = torch.tensor([0.5, 0.0, 0.1, 0.4]), Budget.from_sets([{0, 1}], 3)
+    >>> expectation_bounds(torch.tensor([0.0, 10.0, 100.0]), mass, budget)
+    (tensor(10.), tensor(14.))
+    """
+    operators = checked_operators(mass, budget, "masses")
+    check_last(cost, operators.budget.num_classes, "costs", "one value for each class")
+    if cost.dim() > 2:
+        raise ShapeError(
+            "the costs have the wrong shape", got=str(tuple(cost.shape)), expected="(N,) or (actions, N)"
+        )
+    columns = cost.to(mass).reshape(-1, cost.shape[-1]).T  # (N, actions)
+    member = operators.members_of_set
+    terms = columns.index_select(0, member.column)
+    index = member.row.long()[:, None].expand_as(terms)
+    empty = terms.new_zeros(len(member.start), terms.shape[1])
+    bounds = []
+    with torch.autocast(mass.device.type, enabled=False):
+        for reduce in ("amin", "amax"):
+            extreme = empty.scatter_reduce(0, index, terms, reduce, include_self=False)
+            value = mass @ extreme
+            bounds.append(value.squeeze(-1) if cost.dim() == 1 else value)
+    return bounds[0], bounds[1]
+
+
+def is_in_credal_set(
+    probabilities: Tensor,
+    mass: Tensor,
+    budget: Budget | BudgetOperators,
+    tolerance: float = 1e-5,
+) -> Tensor:
+    """Whether P(A) ≥ Bel(A) for **every** set of classes A: (…, N) and (…, |O|) → (…), boolean.
+
+    Up to 12 classes all sets are compared at once; beyond that, each sample is decided exactly by a
+    maximum flow: P is in the credal set iff it arises by sharing out the mass of each set among its
+    classes.
+
+    >>> mass, budget = torch.tensor([0.5, 0.0, 0.1, 0.4]), Budget.from_sets([{0, 1}], 3)
+    >>> is_in_credal_set(torch.tensor([[0.7, 0.2, 0.1], [0.6, 0.2, 0.2]]), mass.expand(2, 4), budget)
+    tensor([ True, False])
+    """
+    operators = checked_operators(mass, budget, "masses")
+    budget = operators.budget
+    n = budget.num_classes
+    check_last(probabilities, n, "probabilities", "one value for each class")
+    probabilities, mass = probabilities.double(), mass.double()
+    shape = torch.broadcast_shapes(probabilities.shape[:-1], mass.shape[:-1])
+    mass = mass.expand(*shape, len(budget))
+    probabilities = probabilities.expand(*shape, n)
+    # A distribution to begin with; then Bel(A) − P(A) is the subset sum of m, less P on singletons.
+    proper = ((probabilities.sum(-1) - 1).abs() <= tolerance) & (probabilities >= -tolerance).all(-1)
+    short = torch.cat((mass[..., :n] - probabilities, mass[..., n:]), -1)
+    if n <= MAX_ENUMERATED_CLASSES:
+        transform = enumeration(operators)
+
+        def worst(short: Tensor) -> Tensor:
+            return transform.add_subsets(transform.all_sets(short)).amax(0, keepdim=True)
+
+        return proper & (over_sets(worst, short, 2 * 2**n).squeeze(-1) <= tolerance)
+    # Θ can be shared out among all; a class whose own mass exceeds P is refused at once.
+    rest = short.reshape(-1, len(budget)).tolist()
+    shared = [can_be_shared_out(row, budget.sets, n, tolerance) for row in rest]
+    return proper & torch.tensor(shared, device=mass.device).reshape(shape)
+
+
+def credal_vertices(mass: Tensor, budget: Budget | BudgetOperators) -> Tensor:
+    """The vertices of the credal set, one per permutation of the classes: (…, |O|) → (…, N!, N).
+
+    The vertex of a permutation gives each class the mass of all sets that contain it but none of the
+    classes before it (appendix A.3). Equal vertices are repeated. Up to 8 classes.
+
+    >>> mass, budget = torch.tensor([0.5, 0.0, 0.1, 0.4]), Budget.from_sets([{0, 1}], 3)
+    >>> credal_vertices(mass, budget).unique(dim=0)
+    tensor([[0.5000, 0.4000, 0.1000],
+            [0.9000, 0.0000, 0.1000]])
+    """
+    operators = checked_operators(mass, budget, "masses")
+    n = operators.budget.num_classes
+    if n > MAX_VERTEX_CLASSES:
+        raise RandomSetError(
+            "the credal set has too many vertices to list",
+            got=f"{n} classes, which have {n}! permutations",
+            expected=f"at most {MAX_VERTEX_CLASSES} classes",
+            remedy="Bounds do not need the vertices: see lower_from_mass, upper_from_mass, set_bounds",
+        )
+    transform = enumeration(operators)
+    order = torch.tensor(list(itertools.permutations(range(n))), device=mass.device)  # (N!, N)
+    before = (2**order).cumsum(1)  # the classes up to each place, as a set of the enumeration
+    # A class gains what it adds to the plausibility of the classes before it: Pl(A) = 1 − Bel(Θ∖A).
+    belief = over_sets(lambda m: transform.add_subsets(transform.all_sets(m)), mass, 2 * 2**n)
+    plausible = mass.sum(-1, keepdim=True) - belief.flip(-1)
+    reached = plausible[..., before.flatten()].unflatten(-1, before.shape)
+    gained = torch.diff(reached, dim=-1, prepend=torch.zeros_like(reached[..., :1]))
+    return torch.zeros_like(gained).scatter(-1, order.expand(gained.shape), gained)
+
+
+def enumeration(operators: BudgetOperators) -> PowerSetTransform:
+    """Return the transform over all 2^N sets, also for a budget whose own operators are sparse."""
+    if operators.budget.num_classes > MAX_ENUMERATED_CLASSES:
+        raise BudgetError(
+            "too many classes to enumerate their sets",
+            got=f"{operators.budget.num_classes} classes",
+            expected=f"at most {MAX_ENUMERATED_CLASSES}",
+        )
+    if operators.transform is not None:
+        return operators.transform
+    return PowerSetTransform(operators.budget).to(operators.sizes.device)

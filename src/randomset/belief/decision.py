@@ -1,0 +1,203 @@
+"""Decisions: one class, a set of classes, an action with a cost, or none.
+
+Set-valued results are boolean masks (…, N), or (…, actions) with a cost matrix. Without one, the actions are
+the classes themselves, a wrong one costs 1 and the right one 0.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from randomset.belief.budget import Budget
+from randomset.belief.credal import (
+    MAX_ENUMERATED_CLASSES,
+    enumeration,
+    expectation_bounds,
+    lower_from_mass,
+    upper_from_mass,
+)
+from randomset.belief.measures import pignistic_from_mass
+from randomset.belief.operators import BudgetOperators, over_sets
+from randomset.belief.transforms import check_last, checked_operators
+from randomset.errors import RandomSetError, ShapeError
+
+__all__ = [
+    "e_admissibility",
+    "hurwicz",
+    "interval_dominance",
+    "maximality",
+    "minimum_expected_cost",
+    "pignistic_decision",
+    "reject",
+    "utility",
+]
+
+_ROUNDING = 1e-6  # a difference smaller than this does not dominate
+
+
+def pignistic_decision(mass: Tensor, budget: Budget | BudgetOperators) -> Tensor:
+    """The class with the largest pignistic probability: (…, |O|) → (…), integers.
+
+    >>> pignistic_decision(torch.tensor([0.5, 0.0, 0.1, 0.4]), Budget.from_sets([{0, 1}], 3))
+    tensor(0)
+    """
+    return pignistic_from_mass(mass, budget).argmax(-1)
+
+
+def reject(mass: Tensor, budget: Budget | BudgetOperators, level: float) -> Tensor:
+    """The pignistic decision where its probability reaches `level`, else −1: (…, |O|) → (…), integers.
+
+    >>> mass = torch.tensor([[0.5, 0.0, 0.1, 0.4], [0.4, 0.3, 0.3, 0.0]])
+    >>> reject(mass, Budget.from_sets([{0, 1}], 3), level=0.6)
+    tensor([ 0, -1])
+    """
+    _check_share("level", level)
+    confidence, label = pignistic_from_mass(mass, budget).max(-1)
+    return torch.where(confidence >= level, label, -1)
+
+
+def interval_dominance(mass: Tensor, budget: Budget | BudgetOperators, cost: Tensor | None = None) -> Tensor:
+    """The actions that no other beats in every case of its interval: (…, |O|) → (…, actions), boolean.
+
+    An action stays unless the upper expected cost of another is below its own lower one; for classes,
+    unless the lower probability of another exceeds its own upper one.
+
+    >>> mass = torch.tensor([[0.5, 0.0, 0.1, 0.4], [0.1, 0.0, 0.1, 0.8]])
+    >>> interval_dominance(mass, Budget.from_sets([{0, 1}], 3))
+    tensor([[ True, False, False],
+            [ True,  True,  True]])
+    """
+    if cost is None:
+        lower, upper = lower_from_mass(mass, budget), upper_from_mass(mass, budget)
+        return upper >= lower.amax(-1, keepdim=True) - _ROUNDING
+    lower, upper = expectation_bounds(_matrix(cost), mass, budget)
+    return lower <= upper.amin(-1, keepdim=True) + _ROUNDING
+
+
+def maximality(mass: Tensor, budget: Budget | BudgetOperators, cost: Tensor | None = None) -> Tensor:
+    """The actions that no other beats under every probability of the credal set: (…, actions), boolean.
+
+    Action a falls if some b has a lower expectation of cost(a) − cost(b) above 0. For classes with the
+    plain cost that is the same as `interval_dominance`; with a cost matrix it keeps fewer actions.
+
+    >>> mass, budget = torch.tensor([0.2, 0.1, 0.0, 0.7]), Budget.from_sets([{0, 1}], 3)
+    >>> cost = torch.tensor([[0.0, 1.0, 1.0], [0.1, 1.1, 1.1], [1.0, 0.0, 1.0]])
+    >>> maximality(mass, budget, cost), interval_dominance(mass, budget, cost)
+    (tensor([ True, False,  True]), tensor([True, True, True]))
+    """
+    if cost is None:
+        return interval_dominance(mass, budget)
+    cost = _matrix(cost)
+    beaten = torch.zeros(*mass.shape[:-1], len(cost), dtype=torch.bool, device=mass.device)
+    for rival in cost:
+        beaten |= expectation_bounds(cost - rival, mass, budget)[0] > _ROUNDING
+    return ~beaten
+
+
+def e_admissibility(mass: Tensor, budget: Budget | BudgetOperators) -> Tensor:
+    """The classes that are most likely under some probability of the credal set: (…, N), boolean.
+
+    Class c is best for some P iff it is when c takes all the mass that it can, Pl({c}), and the other sets
+    can be shared out below that: Bel(A) ≤ |A| · Pl({c}) for all A without c. Up to 12 classes.
+
+    >>> e_admissibility(torch.tensor([0.2, 0.3, 0.1, 0.4]), Budget.from_sets([{1, 2}], 3))
+    tensor([False,  True,  True])
+    """
+    operators = checked_operators(mass, budget, "masses")
+    n = operators.budget.num_classes
+    if n > MAX_ENUMERATED_CLASSES:
+        raise RandomSetError(
+            "too many classes for E-admissibility",
+            got=f"{n} classes",
+            expected=f"at most {MAX_ENUMERATED_CLASSES}",
+            remedy="Use maximality, which needs no enumeration and keeps every E-admissible class",
+        )
+    transform = enumeration(operators)
+    code = torch.arange(2**n, device=mass.device)
+    contains = (code >> torch.arange(n, device=mass.device)[:, None]) & 1 == 1  # (N, 2^N)
+    size = contains.sum(0).clamp_min(1)
+
+    def columns(mass: Tensor) -> Tensor:
+        level = transform.add_subsets(transform.all_sets(mass)) / size[:, None]
+        least = [level[~holds].amax(0) for holds in contains]
+        return torch.stack(least)
+
+    reachable = upper_from_mass(mass, budget)
+    return reachable >= over_sets(columns, mass, 2 * 2**n) - _ROUNDING
+
+
+def hurwicz(
+    mass: Tensor,
+    budget: Budget | BudgetOperators,
+    optimism: float = 0.5,
+    cost: Tensor | None = None,
+) -> Tensor:
+    """The best action when the two ends of each interval are weighed by `optimism`: (…), integers.
+
+    Classes: argmax of optimism · upper + (1 − optimism) · lower; with costs: argmin of
+    optimism · lower + (1 − optimism) · upper. 0 is the cautious end, 1 the hopeful one.
+
+    >>> mass, budget = torch.tensor([0.45, 0.0, 0.15, 0.4]), Budget.from_sets([{1, 2}], 3)
+    >>> hurwicz(mass, budget, optimism=0.0), hurwicz(mass, budget, optimism=1.0)
+    (tensor(0), tensor(2))
+    """
+    _check_share("optimism", optimism)
+    if cost is None:
+        lower, upper = lower_from_mass(mass, budget), upper_from_mass(mass, budget)
+        return (optimism * upper + (1 - optimism) * lower).argmax(-1)
+    lower, upper = expectation_bounds(_matrix(cost), mass, budget)
+    return (optimism * lower + (1 - optimism) * upper).argmin(-1)
+
+
+def minimum_expected_cost(mass: Tensor, budget: Budget | BudgetOperators, cost: Tensor) -> Tensor:
+    """The action with the smallest expected cost under the pignistic probability: (…), integers.
+
+    `cost` (actions, N) says what an action costs when a class is true.
+
+    >>> mass, budget = torch.tensor([0.5, 0.0, 0.1, 0.4]), Budget.from_sets([{0, 1}], 3)
+    >>> minimum_expected_cost(mass, budget, torch.tensor([[0.0, 1.0, 50.0], [1.0, 1.0, 0.0]]))
+    tensor(1)
+    """
+    operators = checked_operators(mass, budget, "masses")
+    cost = _matrix(cost)
+    check_last(cost, operators.budget.num_classes, "costs", "one value for each class")
+    expected = (pignistic_from_mass(mass, operators).unsqueeze(-2) * cost.to(mass)).sum(-1)
+    return expected.argmin(-1)
+
+
+def utility(decisions: Tensor, labels: Tensor, kind: Literal["discounted", "u65", "u80"] = "u65") -> Tensor:
+    """Score set-valued decisions: masks (…, N) and labels (…) → utilities (…), 0 where the label is missed.
+
+    With x = 1/|set|: the discounted accuracy is x; u65 = 1.6 x − 0.6 x² gives 0.65 for a pair that holds
+    the label, and u80 = 2.2 x − 1.2 x² gives 0.8, for users who value caution more.
+
+    >>> decisions = torch.tensor([[True, True, False], [True, False, False], [False, True, True]])
+    >>> utility(decisions, torch.tensor([0, 0, 0]), "u80")
+    tensor([0.8000, 1.0000, 0.0000])
+    """
+    if decisions.dtype != torch.bool or decisions.shape[:-1] != labels.shape:
+        raise ShapeError(
+            "the decisions do not fit the labels",
+            got=f"{decisions.dtype} {tuple(decisions.shape)} and {tuple(labels.shape)}",
+            expected="torch.bool (…, N) and (…)",
+        )
+    if kind not in ("discounted", "u65", "u80"):
+        raise RandomSetError("unknown utility", got=kind, expected="'discounted', 'u65' or 'u80'")
+    linear, square = {"discounted": (1.0, 0.0), "u65": (1.6, 0.6), "u80": (2.2, 1.2)}[kind]
+    x = 1 / decisions.sum(-1).clamp_min(1)
+    right = decisions.gather(-1, labels.long().unsqueeze(-1)).squeeze(-1)
+    return torch.where(right, linear * x - square * x * x, 0.0)
+
+
+def _matrix(cost: Tensor) -> Tensor:
+    if cost.dim() != 2:
+        raise ShapeError("the costs are not a matrix", got=str(tuple(cost.shape)), expected="(actions, N)")
+    return cost
+
+
+def _check_share(name: str, value: float) -> None:
+    if not 0 <= value <= 1:
+        raise RandomSetError(f"the {name} is out of range", got=value, expected="a number from 0 to 1")

@@ -1,0 +1,236 @@
+"""Fusion: belief functions of several models or sensors about the same thing, combined into one.
+
+The result lives on its own budget: the sources' sets closed under the rule's intersections, or, for the
+disjunctive rule, under unions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache, reduce
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from randomset.belief.budget import Budget
+from randomset.belief.operators import over_sets
+from randomset.belief.poset import intersection_pairs
+from randomset.belief.transforms import checked_operators
+from randomset.errors import BudgetError, InvalidBeliefError, RandomSetError, ShapeError
+
+__all__ = [
+    "Fused",
+    "conjunctive",
+    "dempster",
+    "discount",
+    "disjunctive",
+    "intersection_closure",
+    "yager",
+]
+
+MAX_SETS = 2**16
+"""How many sets the budget of a fused result may have."""
+
+
+class Fused(NamedTuple):
+    """A combined belief function: masses (…, |budget|), their budget, and the mass of ∅ (…)."""
+
+    mass: Tensor
+    budget: Budget
+    conflict: Tensor
+
+
+def conjunctive(masses: Sequence[Tensor], budgets: Sequence[Budget], *, max_sets: int = MAX_SETS) -> Fused:
+    """Conjunctive rule without normalisation: m(C) = Σ_{A ∩ B = C} m₁(A) m₂(B); all sources are right.
+
+    The mass of ∅ is the `conflict`; the others sum to 1 − conflict.
+
+    >>> budget = Budget.from_sets([{"a", "b"}, {"b", "c"}], "abc")
+    >>> one, two = torch.tensor([0.0, 0.0, 0.0, 1.0, 0.0]), torch.tensor([0.4, 0.0, 0.0, 0.0, 0.6])
+    >>> mass, fused, conflict = conjunctive([one, two], [budget, budget])
+    >>> mass, conflict                                     # {a, b} ∩ {b, c} = {b}
+    (tensor([0.4000, 0.6000, 0.0000, 0.0000, 0.0000]), tensor(0.))
+    """
+    closed = reduce(_union, _checked(masses, budgets))
+    closed = intersection_closure(closed, max_sets=max_sets)
+    lifted = [_lift(m, b, closed) for m, b in zip(masses, budgets, strict=True)]
+    mass = reduce(lambda one, two: _intersect(one, two, closed), lifted)
+    return Fused(mass, closed, (1 - mass.sum(-1)).clamp_min(0))
+
+
+def dempster(masses: Sequence[Tensor], budgets: Sequence[Budget], *, max_sets: int = MAX_SETS) -> Fused:
+    """Dempster's rule: the conjunctive rule, divided by 1 − conflict; for reliable, independent sources.
+
+    >>> budget = Budget.singletons("ab").with_universal_set()
+    >>> dempster([torch.tensor([0.6, 0.0, 0.4]), torch.tensor([0.0, 0.5, 0.5])], [budget, budget]).mass
+    tensor([0.4286, 0.2857, 0.2857])
+    """
+    mass, budget, conflict = conjunctive(masses, budgets, max_sets=max_sets)
+    agreed = mass.sum(-1, keepdim=True)
+    if not torch.compiler.is_compiling() and (agreed <= 1e-6).any():
+        where = tuple((agreed.squeeze(-1) <= 1e-6).nonzero()[0].tolist())
+        raise InvalidBeliefError(
+            "the sources contradict each other completely",
+            got=f"conflict 1 in sample {where}",
+            expected="at least one set that all sources allow",
+            remedy="Discount the sources first, or use yager, which turns conflict into ignorance",
+        )
+    return Fused(mass / agreed, budget, conflict)
+
+
+def yager(masses: Sequence[Tensor], budgets: Sequence[Budget], *, max_sets: int = MAX_SETS) -> Fused:
+    """Yager's rule: the conjunctive rule with the conflict given to Θ, as ignorance.
+
+    >>> budget = Budget.singletons("ab").with_universal_set()
+    >>> yager([torch.tensor([0.6, 0.0, 0.4]), torch.tensor([0.0, 0.5, 0.5])], [budget, budget]).mass
+    tensor([0.3000, 0.2000, 0.5000])
+    """
+    mass, budget, conflict = conjunctive(masses, budgets, max_sets=max_sets)
+    mass = _lift(mass, budget, budget.with_universal_set())
+    mass = torch.cat((mass[..., :-1], mass[..., -1:] + conflict.unsqueeze(-1)), -1)
+    return Fused(mass, budget.with_universal_set(), conflict)
+
+
+def disjunctive(masses: Sequence[Tensor], budgets: Sequence[Budget], *, max_sets: int = MAX_SETS) -> Fused:
+    """Disjunctive rule: m(C) = Σ_{A ∪ B = C} m₁(A) m₂(B); at least one source is right.
+
+    Every budget holds the singletons, whose unions are all sets: the result lives on the power set.
+
+    >>> budget = Budget.singletons("ab").with_universal_set()
+    >>> disjunctive([torch.tensor([0.6, 0.0, 0.4]), torch.tensor([0.5, 0.5, 0.0])], [budget, budget]).mass
+    tensor([0.3000, 0.0000, 0.7000])
+    """
+    classes = _checked(masses, budgets)[0].classes
+    if 2 ** len(classes) - 1 > max_sets:
+        raise _too_many(f"the power set of {len(classes)} classes", max_sets)
+    everything = Budget.powerset(classes)
+    lifted = [_lift(m, b, everything) for m, b in zip(masses, budgets, strict=True)]
+    transform = everything.operators(lifted[0].device).transform
+    assert transform is not None
+
+    def columns(stacked: Tensor) -> Tensor:
+        # Bel of the result is the product of the sources' Bel.
+        product = None
+        for mass in stacked.chunk(len(lifted)):
+            belief = transform.add_subsets(transform.all_sets(mass))
+            product = belief if product is None else product * belief
+        assert product is not None
+        return transform.in_budget(transform.add_subsets(product.clone(), sign=-1)).clamp_min(0)
+
+    stacked = torch.cat(torch.broadcast_tensors(*lifted), -1)
+    mass = over_sets(columns, stacked, 4 * len(everything))
+    return Fused(mass, everything, torch.zeros_like(mass[..., 0]))
+
+
+def discount(mass: Tensor, budget: Budget, reliability: float | Tensor) -> Tensor:
+    """Discounting: m'(A) = r m(A), and Θ gets the rest, 1 − r: (…, |O|) → masses over the budget with Θ.
+
+    `reliability` is a number or a tensor (…), in [0, 1].
+
+    >>> discount(torch.tensor([0.6, 0.4]), Budget.singletons("ab"), 0.5)
+    tensor([0.3000, 0.2000, 0.5000])
+    """
+    checked_operators(mass, budget, "masses")
+    weight = torch.as_tensor(reliability, dtype=mass.dtype, device=mass.device).unsqueeze(-1)
+    if not torch.compiler.is_compiling() and not ((weight >= 0) & (weight <= 1)).all():
+        got = weight[~((weight >= 0) & (weight <= 1))][0].item()
+        raise RandomSetError("the reliability is out of range", got=got, expected="0 to 1")
+    mass = _lift(mass, budget, budget.with_universal_set()) * weight
+    return torch.cat((mass[..., :-1], mass[..., -1:] + (1 - weight)), -1)
+
+
+@lru_cache(maxsize=32)
+def intersection_closure(budget: Budget, *, max_sets: int = MAX_SETS) -> Budget:
+    """The smallest budget that holds this one and the intersection of any two of its sets.
+
+    >>> intersection_closure(Budget.from_sets([{0, 1, 2}, {1, 2, 3}], 4))
+    Budget(4 classes, 3 sets: {1, 2}, {0, 1, 2}, {1, 2, 3})
+    """
+    if budget.is_downward_closed:
+        return budget
+    closed = {frozenset(focal) for focal in budget.sets}
+    by_class: list[set[frozenset[int]]] = [set() for _ in budget.classes]
+    waiting = [focal for focal in closed if len(focal) > 1]
+    while waiting:
+        focal = waiting.pop()
+        partners = set().union(*(by_class[c] for c in focal))
+        for c in focal:
+            by_class[c].add(focal)
+        for common in {focal & partner for partner in partners} - closed:
+            closed.add(common)
+            waiting.append(common)
+        if len(closed) > max_sets:
+            raise _too_many("the closure of the budget under intersection", max_sets)
+    return Budget.from_sets(closed, budget.classes)
+
+
+def _checked(masses: Sequence[Tensor], budgets: Sequence[Budget]) -> Sequence[Budget]:
+    if len(masses) != len(budgets) or not masses:
+        raise ShapeError(
+            "fusion needs one budget for each source",
+            got=f"{len(masses)} masses and {len(budgets)} budgets",
+        )
+    for mass, budget in zip(masses, budgets, strict=True):
+        checked_operators(mass, budget, "masses")
+        if budget.classes != budgets[0].classes:
+            raise BudgetError(
+                "the sources speak of different classes",
+                got=budget.classes,
+                expected=repr(budgets[0].classes),
+            )
+    return budgets
+
+
+def _union(one: Budget, two: Budget) -> Budget:
+    return one if one == two else Budget.from_sets({*one.sets, *two.sets}, one.classes)
+
+
+def _lift(mass: Tensor, budget: Budget, larger: Budget) -> Tensor:
+    """Write masses over a larger budget."""
+    if budget == larger:
+        return mass
+    place = torch.tensor([larger.index(focal) for focal in budget.sets], device=mass.device)
+    return mass.new_zeros(*mass.shape[:-1], len(larger)).index_copy(-1, place, mass)
+
+
+def _intersect(one: Tensor, two: Tensor, closed: Budget) -> Tensor:
+    """Combine two masses over a budget that holds the intersections of its sets."""
+    transform = closed.operators(one.device).transform
+    if transform is None:
+        left, right, result = (part.to(one.device) for part in _meetings(closed))
+
+        def columns(stacked: Tensor) -> Tensor:
+            first, second = stacked.chunk(2)
+            product = first.index_select(0, left) * second.index_select(0, right)
+            return torch.zeros_like(first).index_add(0, result, product)
+
+        width = 2 * len(left)
+    else:
+
+        def columns(stacked: Tensor) -> Tensor:
+            # The commonality of the result is the product of the commonalities.
+            first, second = (transform.add_supersets(transform.all_sets(m)) for m in stacked.chunk(2))
+            mass = transform.add_supersets(first * second, sign=-1)
+            return transform.in_budget(mass).clamp_min(0)
+
+        width = 4 * len(transform.source)
+    return over_sets(columns, torch.cat(torch.broadcast_tensors(one, two), -1), width)
+
+
+@lru_cache(maxsize=32)
+def _meetings(closed: Budget) -> tuple[Tensor, Tensor, Tensor]:
+    """Return all pairs of sets that meet, and the position of each pair's intersection."""
+    left, right, _ = intersection_pairs(closed)
+    position = {frozenset(focal): k for k, focal in enumerate(closed.sets)}
+    sets = list(position)
+    common = [position[sets[a] & sets[b]] for a, b in zip(left.tolist(), right.tolist(), strict=True)]
+    return left, right, torch.tensor(common)
+
+
+def _too_many(what: str, max_sets: int) -> BudgetError:
+    return BudgetError(
+        f"{what} is too large",
+        expected=f"at most {max_sets} sets",
+        remedy="Raise max_sets, or combine budgets with fewer sets",
+    )

@@ -1,0 +1,127 @@
+"""Labels of every kind as belief vectors: the targets that a random-set network learns from."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from randomset.belief.budget import Budget
+from randomset.belief.operators import BudgetOperators, operators_of, over_sets
+from randomset.belief.transforms import check_last
+from randomset.errors import InvalidBeliefError, LabelError, ShapeError
+
+__all__ = ["belief_from_classes", "belief_from_label_sets", "belief_from_probabilities"]
+
+_TOLERANCE = 1e-3  # how far a distribution may be from summing to one: half precision rounds so much
+
+
+def belief_from_classes(
+    labels: Tensor, budget: Budget | BudgetOperators, dtype: torch.dtype | None = None
+) -> Tensor:
+    """Encode class indices: Bel(A) = 1 iff the class is in A, else 0 (Section 3.1): (…) → (…, |O|).
+
+    Whatever the budget, the encoding of c inverts to m({c}) = 1 and zero elsewhere.
+
+    >>> budget = Budget.from_sets([{"cat", "dog"}], ["cat", "dog", "car"])
+    >>> belief_from_classes(torch.tensor([0, 2]), budget)
+    tensor([[1., 0., 0., 1.],
+            [0., 0., 1., 0.]])
+    """
+    n = operators_of(budget, labels).budget.num_classes
+    if labels.is_floating_point() or labels.dtype == torch.bool or labels.is_complex():
+        raise LabelError(
+            "class labels are not integers",
+            got=str(labels.dtype),
+            expected="an integer tensor of class indices",
+            remedy="Sets of classes go to belief_from_label_sets, distributions to belief_from_probabilities",
+        )
+    if not torch.compiler.is_compiling():
+        outside = (labels < 0) | (labels >= n)
+        if outside.any():
+            raise LabelError(
+                "a label is not a class index", got=labels[outside][0].item(), expected=f"0 to {n - 1}"
+            )
+    one_hot = torch.nn.functional.one_hot(labels.long(), n)
+    return _belief(one_hot.to(dtype or torch.get_default_dtype()), budget)
+
+
+def belief_from_label_sets(
+    label_sets: Tensor, budget: Budget | BudgetOperators, dtype: torch.dtype | None = None
+) -> Tensor:
+    """Encode set-valued labels, "cat or dog": Bel(A) = 1 iff the label set ⊆ A: (…, N) → (…, |O|).
+
+    `label_sets` is a boolean mask over the classes; `Budget.mask_from_sets` makes it from names. If the
+    label set itself is not in the budget, the smallest sets around it stand for it.
+
+    >>> budget = Budget.from_sets([{"cat", "dog"}], ["cat", "dog", "car"])
+    >>> mask = budget.mask_from_sets([{"cat", "dog"}, {"car"}])
+    >>> belief_from_label_sets(mask, budget)
+    tensor([[0., 0., 0., 1.],
+            [0., 0., 1., 0.]])
+    """
+    operators = operators_of(budget, label_sets)
+    n = operators.budget.num_classes
+    if label_sets.dtype != torch.bool or label_sets.dim() == 0 or label_sets.shape[-1] != n:
+        raise ShapeError(
+            "set-valued labels are not a mask over the classes",
+            got=f"{label_sets.dtype} {tuple(label_sets.shape)}",
+            expected=f"torch.bool (…, {n})",
+            remedy="Budget.mask_from_sets turns sets of names or indices into such a mask",
+        )
+    if not torch.compiler.is_compiling():
+        empty = ~label_sets.any(-1)
+        if empty.any():
+            where = empty.nonzero()[0].tolist() if empty.dim() else "the only label"
+            raise LabelError(
+                "a set-valued label names no class",
+                got=f"an empty set at {where}",
+                expected="at least one class; a label that says nothing names all of them",
+            )
+    dtype = dtype or torch.get_default_dtype()
+    inside = _belief(label_sets.to(torch.float32), operators)
+    return (inside == label_sets.sum(-1, keepdim=True)).to(dtype)
+
+
+def belief_from_probabilities(probabilities: Tensor, budget: Budget | BudgetOperators) -> Tensor:
+    """Encode soft labels, a distribution over the classes: Bel(A) = Σ_{c ∈ A} p(c): (…, N) → (…, |O|).
+
+    Soft labels that are masses over sets are encoded by `belief_from_mass`.
+
+    >>> budget = Budget.from_sets([{"cat", "dog"}], ["cat", "dog", "car"])
+    >>> belief_from_probabilities(torch.tensor([0.5, 0.25, 0.25]), budget)
+    tensor([0.5000, 0.2500, 0.2500, 0.7500])
+    """
+    operators = operators_of(budget, probabilities)
+    n = operators.budget.num_classes
+    check_last(probabilities, n, "probabilities", "one value for each class")
+    if not torch.compiler.is_compiling():
+        check_distribution(probabilities)
+    return _belief(probabilities, operators)
+
+
+def _belief(weights: Tensor, budget: Budget | BudgetOperators) -> Tensor:
+    operators = operators_of(budget, weights)
+    return over_sets(operators.sum_per_set, weights, operators.footprint)
+
+
+def check_distribution(values: Tensor, what: str = "probabilities") -> None:
+    """Refuse values that are not finite, are negative, or do not sum to one along the last dimension."""
+    total = values.sum(-1)
+    bad = ~(((total - 1).abs() <= _TOLERANCE) & (values.amin(-1) >= -_TOLERANCE))  # NaN is bad, too
+    if not bad.any():
+        return
+    where = tuple(bad.nonzero()[0].tolist())
+    sample, lowest = values[where], values[where].min().item()
+    place = f" in sample {', '.join(map(str, where))}" if where else ""
+    if not sample.isfinite().all():
+        value = sample[~sample.isfinite()][0].item()
+        raise InvalidBeliefError(
+            f"the {what} are not finite", got=f"{value}{place}", expected="finite numbers"
+        )
+    if lowest < -_TOLERANCE:
+        raise InvalidBeliefError(
+            f"the {what} are negative", got=f"{lowest:.6g}{place}", expected="numbers from 0 to 1"
+        )
+    raise InvalidBeliefError(
+        f"the {what} do not sum to one", got=f"{total[where].item():.6g}{place}", expected="a sum of 1"
+    )

@@ -1,0 +1,166 @@
+"""Numbers that sum a belief function up: pignistic probability, entropy, non-specificity, discord."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from randomset.belief.budget import Budget
+from randomset.belief.credal import MAX_ENUMERATED_CLASSES, credal_vertices, enumeration
+from randomset.belief.operators import BudgetOperators, over_sets
+from randomset.belief.transforms import checked_operators
+
+__all__ = [
+    "discord",
+    "entropy",
+    "lower_entropy",
+    "most_entropic",
+    "nonspecificity",
+    "pignistic_from_mass",
+    "upper_entropy",
+]
+
+
+def pignistic_from_mass(mass: Tensor, budget: Budget | BudgetOperators) -> Tensor:
+    """Pignistic probability: BetP(c) = Σ_{A ∋ c} m(A) / |A| (Eq. 3): (…, |O|) → (…, N).
+
+    >>> pignistic_from_mass(torch.tensor([0.5, 0.0, 0.1, 0.4]), Budget.from_sets([{0, 1}], 3))
+    tensor([0.7000, 0.2000, 0.1000])
+    """
+    operators = checked_operators(mass, budget, "masses")
+    return over_sets(lambda m: operators.sum_per_class(m, shared=True), mass, operators.footprint)
+
+
+def entropy(probabilities: Tensor, base: float = 2.0) -> Tensor:
+    """Shannon entropy H = −Σ_c p(c) log p(c) (the paper's H_RS for p = BetP): (…, N) → (…).
+
+    >>> entropy(torch.tensor([[0.5, 0.5, 0.0], [1.0, 0.0, 0.0]]))
+    tensor([1., 0.])
+    """
+    return over_sets(lambda p: _entropy(p, base), probabilities).squeeze(-1)
+
+
+def nonspecificity(mass: Tensor, budget: Budget | BudgetOperators, base: float = 2.0) -> Tensor:
+    """Generalised Hartley measure Σ_A m(A) log |A|: 0 for a probability, log N for ignorance: (…, |O|) → (…).
+
+    >>> nonspecificity(torch.tensor([0.5, 0.0, 0.1, 0.4]), Budget.from_sets([{0, 1}], 3))
+    tensor(0.4000)
+    """
+    operators = checked_operators(mass, budget, "masses")
+    n = operators.budget.num_classes
+    size = operators.sizes[n:].to(mass.dtype).log() / math.log(base)
+    return (mass[..., n:] * size).sum(-1)
+
+
+def discord(mass: Tensor, budget: Budget | BudgetOperators, base: float = 2.0) -> Tensor:
+    """Discord of Klir and Ramer, the conflict among the focal sets: (…, |O|) → (…).
+
+    D = −Σ_A m(A) log Σ_B m(B) |A ∩ B| / |B|, and the inner sum is BetP(A). It is the Shannon entropy if all
+    focal sets are singletons, and 0 if one set carries all the mass.
+
+    >>> discord(torch.tensor([0.5, 0.5, 0.0, 0.0]), Budget.from_sets([{0, 1}], 3))
+    tensor(1.)
+    """
+    operators = checked_operators(mass, budget, "masses")
+
+    def columns(mass: Tensor) -> Tensor:
+        of_set = operators.sum_per_set(operators.sum_per_class(mass, shared=True))
+        return 0 - (mass * _log(of_set, base)).sum(0, keepdim=True)
+
+    return over_sets(columns, mass, operators.footprint).squeeze(-1)
+
+
+def upper_entropy(mass: Tensor, budget: Budget | BudgetOperators, base: float = 2.0) -> Tensor:
+    """The largest Shannon entropy in the credal set, a measure of total uncertainty: (…, |O|) → (…).
+
+    >>> upper_entropy(torch.tensor([0.5, 0.0, 0.1, 0.4]), Budget.from_sets([{0, 1}], 3))   # at (.5, .4, .1)
+    tensor(1.3610)
+    """
+    return entropy(most_entropic(mass, budget), base)
+
+
+def lower_entropy(mass: Tensor, budget: Budget | BudgetOperators, base: float = 2.0) -> Tensor:
+    """The smallest Shannon entropy in the credal set, found at a vertex; up to 8 classes: (…, |O|) → (…).
+
+    >>> lower_entropy(torch.tensor([0.5, 0.0, 0.1, 0.4]), Budget.from_sets([{0, 1}], 3))   # at (.9, 0, .1)
+    tensor(0.4690)
+    """
+    return entropy(credal_vertices(mass, budget), base).amin(-1)
+
+
+def most_entropic(
+    mass: Tensor, budget: Budget | BudgetOperators, *, tolerance: float = 1e-3, max_steps: int = 2000
+) -> Tensor:
+    """The distribution of the largest entropy in the credal set: (…, |O|) → (…, N).
+
+    Up to 12 classes it is exact (Meyerowitz, Richman and Walker 1994): the set with the largest Bel(A)/|A|
+    shares its belief equally, the rest is conditioned on that, and so on. Beyond, the concave problem
+    is solved by sharing out the mass of each set among its classes and multiplying the shares by
+    1 / p(c) until no distribution has an entropy larger by more than `tolerance` nats.
+
+    >>> most_entropic(torch.tensor([0.5, 0.0, 0.1, 0.4]), Budget.from_sets([{0, 1}], 3))
+    tensor([0.5000, 0.4000, 0.1000])
+    """
+    operators = checked_operators(mass, budget, "masses")
+    n = operators.budget.num_classes
+    with torch.no_grad():
+        if n <= MAX_ENUMERATED_CLASSES:
+            return over_sets(lambda m: _level_by_level(m, operators), mass, 4 * 2**n)
+        pairs = len(operators.members_of_set.column)
+        return over_sets(lambda m: _share_out(m, operators, tolerance, max_steps), mass, 3 * pairs)
+
+
+def _level_by_level(mass: Tensor, operators: BudgetOperators) -> Tensor:
+    n = operators.budget.num_classes
+    transform = enumeration(operators)
+    belief = transform.add_subsets(transform.all_sets(mass))  # (2^N, R)
+    code = torch.arange(2**n, device=mass.device)[:, None]
+    bit = 1 << torch.arange(n, device=mass.device)[:, None]
+    size = (code.T & bit > 0).sum(0)[:, None].to(mass.dtype)
+    left = torch.full_like(code[:1].expand(1, mass.shape[1]), 2**n - 1)  # classes without a probability
+    chosen = mass.new_zeros(n, mass.shape[1])
+    for _ in range(n):
+        outside = (code & ~left > 0) | (code == 0)
+        share = torch.where(outside, -1, belief / size.clamp_min(1))
+        level, best = share.max(0, keepdim=True)
+        chosen = torch.where(best & bit > 0, level.clamp_min(0), chosen)
+        left = left & ~torch.where(left > 0, best, 0)
+        if not (left > 0).any():
+            break
+        belief = belief.gather(0, code | best) - belief.gather(0, best)
+    return chosen / chosen.sum(0, keepdim=True)
+
+
+def _share_out(mass: Tensor, operators: BudgetOperators, tolerance: float, max_steps: int) -> Tensor:
+    """Mirror descent with step 1: negative entropy is 1-smooth relative to itself, so each step gains."""
+    owner, member = operators.members_of_set.row, operators.members_of_set.column
+    n, tiny = operators.budget.num_classes, torch.finfo(mass.dtype).tiny
+    zero = mass.new_zeros(n, mass.shape[1])
+    of_set = mass.index_select(0, owner)
+    share = of_set / operators.sizes.to(mass.dtype).index_select(0, owner)[:, None]
+    index = owner.long()[:, None].expand_as(share)
+    for step in range(max_steps):
+        p = zero.index_add(0, member, share).clamp_min(tiny)
+        if step % 10 == 0:  # what a linear step could still gain bounds the distance to the optimum
+            log = p.log()
+            lowest = torch.zeros_like(mass).scatter_reduce(
+                0, index, log.index_select(0, member), "amin", include_self=False
+            )
+            gap = (p * log).sum(0) - (mass * lowest).sum(0)
+            if not (gap > tolerance).any():
+                break
+        share = share / p.index_select(0, member)
+        total = torch.zeros_like(mass).index_add(0, owner, share).clamp_min(tiny)
+        share = share * (mass / total).index_select(0, owner)
+    return zero.index_add(0, member, share)
+
+
+def _entropy(p: Tensor, base: float) -> Tensor:
+    return 0 - (p * _log(p, base)).sum(0, keepdim=True)  # not −0.0 for a certain prediction
+
+
+def _log(p: Tensor, base: float) -> Tensor:
+    # The clamp keeps 0 · log 0 and its gradient finite.
+    return p.clamp_min(torch.finfo(p.dtype).tiny).log() / math.log(base)

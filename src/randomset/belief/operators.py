@@ -1,0 +1,256 @@
+"""The linear operators of a budget, as modules whose index tables are buffers.
+
+Inside this file tensors are laid out *sets first*, (|O|, …): gathering and adding whole rows of a batch
+is several times faster than picking numbers along the last dimension, forward and backward. `over_sets`
+carries a function of such tensors over to the usual layout (…, |O|).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from randomset.belief.budget import Budget
+from randomset.belief.poset import Pairs, intersection_pairs, moebius_pairs, subset_pairs
+from randomset.errors import BudgetError
+
+__all__ = ["BudgetOperators", "PowerSetTransform", "SparseSum", "operators_of", "over_sets"]
+
+_BLOCK = 2**19  # how many numbers a block of samples may hold at once: they should stay in the cache
+_BLOCK_ACCELERATOR = 2**26
+
+_Result = TypeVar("_Result", Tensor, tuple[Tensor, ...])
+
+
+def operators_of(budget: Budget | BudgetOperators, like: Tensor) -> BudgetOperators:
+    """Return the operators of a budget on the device of a tensor."""
+    return budget.operators(like.device) if isinstance(budget, Budget) else budget
+
+
+def over_sets(function: Callable[[Tensor], _Result], x: Tensor, width: int = 0) -> _Result:
+    """Apply a function of sets-first tensors, (S, R) → (T, R), to a batch (…, S) → (…, T).
+
+    The function may also return a tuple of such tensors. Large batches go block by block, so that what
+    it holds in between stays in the cache; `width` is how many numbers that is per sample, if more than
+    S. Where autograd or a compiler watches, the batch stays whole. The results keep the sets-first
+    layout in memory, so that the next operator need not turn them round.
+    """
+    batch, columns = x.shape[:-1], x.reshape(-1, x.shape[-1]).T
+
+    def finish(part: Tensor) -> Tensor:
+        return part.T.reshape(*batch, len(part))
+
+    whole = torch.compiler.is_compiling() or (torch.is_grad_enabled() and x.requires_grad)
+    block = max(1, (_BLOCK if x.device.type == "cpu" else _BLOCK_ACCELERATOR) // max(width, len(columns)))
+    if whole or columns.shape[1] <= block:
+        done = function(columns.contiguous())
+        return tuple(map(finish, done)) if isinstance(done, tuple) else finish(done)
+    first = function(columns[:, :block].contiguous())
+    parts = first if isinstance(first, tuple) else (first,)
+    results = [part.new_empty(len(part), columns.shape[1]) for part in parts]
+    for start in range(0, columns.shape[1], block):
+        done = function(columns[:, start : start + block].contiguous()) if start else first
+        for result, part in zip(results, done if isinstance(done, tuple) else (done,), strict=True):
+            result[:, start : start + block] = part
+    return tuple(map(finish, results)) if isinstance(first, tuple) else finish(results[0])
+
+
+class SparseSum(nn.Module):
+    """A sparse matrix with integer entries, applied along the first dimension.
+
+    out[r] = Σ_i value[i] · x[column[i]] over the entries i of row r: (S, R) → (rows, R).
+
+    >>> sums = SparseSum(Pairs(*torch.tensor([[0, 0, 2], [1, 2, 0], [1, 1, -1]])), num_rows=3)
+    >>> sums(torch.tensor([[10.0], [1.0], [2.0]])).T
+    tensor([[  3.,   0., -10.]])
+    """
+
+    row: Tensor
+    column: Tensor
+    start: Tensor
+    value: Tensor | None
+
+    def __init__(self, pairs: Pairs, num_rows: int) -> None:
+        super().__init__()
+        row, by_row = pairs.row.sort(stable=True)
+        length = torch.bincount(row, minlength=num_rows)
+        value = None if (pairs.value == 1).all() else pairs.value[by_row].int()
+        # Integers: `.half()` leaves them alone. Not persistent: they follow from the budget.
+        self.register_buffer("row", row.int(), persistent=False)
+        self.register_buffer("column", pairs.column[by_row].int(), persistent=False)
+        self.register_buffer("start", (length.cumsum(0) - length).int(), persistent=False)
+        self.register_buffer("value", value, persistent=False)
+
+    def forward(self, x: Tensor, scale: Tensor | None = None) -> Tensor:
+        """Return the sums; `scale` (S,) multiplies x on the way."""
+        value = None if self.value is None else self.value.to(x.dtype)
+        if scale is not None:
+            scale = scale.index_select(0, self.column)
+            value = scale if value is None else value * scale
+        watched = torch.compiler.is_compiling() or (torch.is_grad_enabled() and x.requires_grad)
+        if not watched and x.dtype in (torch.float32, torch.float64):
+            # The same sums, fused: several times faster, but neither exportable nor twice differentiable.
+            return nn.functional.embedding_bag(
+                self.column, x, self.start, mode="sum", per_sample_weights=value
+            )
+        terms = x.index_select(0, self.column)
+        if value is not None:
+            terms = terms * value[:, None]
+        return x.new_zeros(len(self.start), x.shape[1]).index_add(0, self.row, terms)
+
+
+class PowerSetTransform(nn.Module):
+    """Sums over subsets and supersets in N · 2^N steps, through the array of all 2^N sets.
+
+    In that array the set A stands at Σ_{c ∈ A} 2^c. Sets that are not in the budget carry zero.
+    """
+
+    code: Tensor
+    source: Tensor
+
+    def __init__(self, budget: Budget) -> None:
+        super().__init__()
+        self.num_classes = budget.num_classes
+        code = torch.tensor([sum(1 << c for c in focal) for focal in budget.sets])
+        source = torch.full((2**budget.num_classes,), len(budget))  # one past the end: a zero
+        source[code] = torch.arange(len(budget))
+        self.register_buffer("code", code.int(), persistent=False)
+        self.register_buffer("source", source.int(), persistent=False)
+
+    def all_sets(self, x: Tensor) -> Tensor:
+        """Return a new (2^N, …) array with x (|O|, …) at the budget's sets and zero elsewhere."""
+        return torch.cat((x, torch.zeros_like(x[:1]))).index_select(0, self.source)
+
+    def in_budget(self, array: Tensor) -> Tensor:
+        """Read the budget's sets from an array of all sets."""
+        return array.index_select(0, self.code)
+
+    def add_subsets(self, array: Tensor, sign: int = 1) -> Tensor:
+        """Replace each entry by the sum over its subsets (sign −1: the Moebius inverse), in place."""
+        for c in range(self.num_classes):
+            pair = array.unflatten(0, (-1, 2, 2**c))
+            pair[:, 1].add_(pair[:, 0], alpha=sign)
+        return array
+
+    def add_supersets(self, array: Tensor, sign: int = 1) -> Tensor:
+        """Replace each entry by the sum over its supersets (sign −1: the inverse), in place."""
+        for c in range(self.num_classes):
+            pair = array.unflatten(0, (-1, 2, 2**c))
+            pair[:, 0].add_(pair[:, 1], alpha=sign)
+        return array
+
+    def sum_per_class(self, array: Tensor) -> Tensor:
+        """Sum over the sets that contain each class, (2^N, …) → (N, …), in 2 · 2^N steps."""
+        sums = []
+        for _ in range(self.num_classes):
+            without, having = array.chunk(2)  # by the last class that is left
+            sums.append(having.sum(0))
+            array = without + having
+        return torch.stack(sums[::-1])
+
+
+class BudgetOperators(nn.Module):
+    """Every linear operator of a budget; put it inside a network, and it moves and saves with it.
+
+    A sparse family uses gathered sums; a budget that fills a good part of the power set uses the fast
+    transform. The persistent buffer `members` identifies the budget in a state dict: loading the state
+    of a network with another budget is refused. All methods take sets-first tensors.
+
+    >>> operators = BudgetOperators(Budget.from_sets([{0, 1}], 3))
+    >>> operators.invert_subsets(torch.tensor([[0.5], [0.2], [0.1], [0.9]])).T
+    tensor([[0.5000, 0.2000, 0.1000, 0.2000]])
+    """
+
+    members: Tensor
+    sizes: Tensor
+
+    def __init__(self, budget: Budget) -> None:
+        super().__init__()
+        self.budget = budget
+        n, total = budget.num_classes, len(budget)
+        sizes = torch.tensor([len(focal) for focal in budget.sets])
+        owner = torch.repeat_interleave(sizes)
+        member = torch.tensor([c for focal in budget.sets for c in focal])
+        self.register_buffer("sizes", sizes.int(), persistent=False)
+        # N, then the sets beyond the singletons one after another, each closed by −1.
+        flat = [n, *(c for focal in budget.sets[n:] for c in (*focal, -1))]
+        self.register_buffer("members", torch.tensor(flat, dtype=torch.int32))
+
+        self.transform = PowerSetTransform(budget) if n <= 20 and 2**n <= 4 * total else None
+        self.footprint = 2 * 2**n if self.transform else total  # numbers held per sample
+        ones = torch.ones_like(member)
+        self.members_of_set = SparseSum(Pairs(owner, member, ones), total)
+        self.moebius: SparseSum | None = None
+        if self.transform and budget.is_downward_closed:
+            return
+        meeting = intersection_pairs(budget)
+        subsets = subset_pairs(budget, meeting)
+        self.moebius = SparseSum(moebius_pairs(budget, subsets), total)
+        if self.transform:
+            return
+        self.subsets = SparseSum(subsets, total)
+        self.supersets = SparseSum(Pairs(subsets.column, subsets.row, subsets.value), total)
+        self.meeting = SparseSum(meeting._replace(value=torch.ones_like(meeting.value)), total)
+        self.sets_of_class = SparseSum(Pairs(member, owner, ones), n)
+
+    def sum_subsets(self, x: Tensor) -> Tensor:
+        """Sum over the subsets of each set, itself included: (|O|, R) → (|O|, R)."""
+        if self.transform is None:
+            return self.subsets(x)
+        return self.transform.in_budget(self.transform.add_subsets(self.transform.all_sets(x)))
+
+    def invert_subsets(self, x: Tensor) -> Tensor:
+        """Apply the inverse of `sum_subsets`: (|O|, R) → (|O|, R)."""
+        if self.moebius is not None:
+            return self.moebius(x)
+        assert self.transform is not None
+        array = self.transform.add_subsets(self.transform.all_sets(x), sign=-1)
+        return self.transform.in_budget(array)
+
+    def sum_supersets(self, x: Tensor) -> Tensor:
+        """Sum over the supersets of each set, itself included: (|O|, R) → (|O|, R)."""
+        if self.transform is None:
+            return self.supersets(x)
+        return self.transform.in_budget(self.transform.add_supersets(self.transform.all_sets(x)))
+
+    def sum_meeting(self, x: Tensor) -> Tensor:
+        """Sum over the sets that meet each set: (|O|, R) → (|O|, R)."""
+        if self.transform is None:
+            return self.meeting(x)
+        # Everything but the subsets of the complement, which stands at 2^N − 1 − i.
+        outside = self.transform.add_subsets(self.transform.all_sets(x)).flip(0)
+        return x.sum(0, keepdim=True) - self.transform.in_budget(outside)
+
+    def sum_per_class(self, x: Tensor, *, shared: bool = False) -> Tensor:
+        """Sum over the sets that contain each class: (|O|, R) → (N, R).
+
+        With `shared`, each set first divides its value equally among its classes.
+        """
+        scale = 1 / self.sizes.to(x.dtype) if shared else None
+        if self.transform is None:
+            return self.sets_of_class(x, scale)
+        x = x if scale is None else x * scale[:, None]
+        return self.transform.sum_per_class(self.transform.all_sets(x))
+
+    def sum_per_set(self, x: Tensor) -> Tensor:
+        """Sum over the classes of each set: (N, R) → (|O|, R)."""
+        return self.members_of_set(x)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *arguments: Any) -> None:
+        stored = state_dict.get(prefix + "members")
+        if stored is not None and not torch.equal(stored.cpu(), self.members.cpu()):
+            raise BudgetError(
+                "the saved state belongs to another budget",
+                got=_described(stored),
+                expected=f"{_described(self.members)}: {self.budget!r}",
+                remedy="Build the network with the budget that was saved beside its state",
+            )
+        super()._load_from_state_dict(state_dict, prefix, *arguments)
+
+
+def _described(members: Tensor) -> str:
+    sets = int((members == -1).sum())
+    return f"{int(members[0])} classes and {sets} set{'' if sets == 1 else 's'}"

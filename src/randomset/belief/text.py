@@ -1,0 +1,105 @@
+"""Random sets in words and tables, for people."""
+
+from __future__ import annotations
+
+import html as escaping
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from randomset.errors import ShapeError
+
+if TYPE_CHECKING:
+    from randomset.belief.random_set import RandomSet
+
+__all__ = ["columns", "explanation", "html", "summary"]
+
+_ROWS = 10
+
+
+def summary(random_set: RandomSet) -> str:
+    """Return the one-line representation."""
+    budget = random_set.budget
+    shape = random_set.shape
+    size = {0: "1 sample", 1: f"{shape.numel()} samples"}.get(len(shape), f"{tuple(shape)} samples")
+    line = f"RandomSet({size} over {budget.num_classes} classes, {budget.num_sets} sets"
+    if shape.numel():
+        line += f"; mean confidence {random_set.confidence.mean():.3f}"
+        line += f", mean credal width {random_set.credal_width.mean():.3f}"
+    return line + ")"
+
+
+def explanation(sample: RandomSet, top: int) -> str:
+    """Return "0.61 on {cat, dog}, 0.30 on {cat}; predicted cat, probability in [0.30, 0.91]"."""
+    if sample.shape.numel() != 1:
+        raise ShapeError(
+            "only one sample can be explained at a time",
+            got=f"{tuple(sample.shape)} samples",
+            remedy="Give its index: explain(0)",
+        )
+    sample = sample if not sample.shape else sample[(0,) * len(sample.shape)]
+    budget, label = sample.budget, int(sample.labels)
+    mass, order = sample.mass.sort(descending=True, stable=True)
+    shown = [
+        f"{m:.2f} on {'Θ (all classes)' if k == len(budget) - 1 else budget.set_names[k]}"
+        for m, k in zip(mass[:top].tolist(), order[:top].tolist(), strict=True)
+        if m >= 0.005
+    ]
+    lower, upper = sample.lower[label].item(), sample.upper[label].item()
+    words = f"{', '.join(shown)}; predicted {budget.classes[label]}, "
+    return words + f"probability in [{lower:.2f}, {upper:.2f}]"
+
+
+def columns(random_set: RandomSet, *, probabilities: bool) -> dict[str, Any]:
+    """Return the columns of the table with a row per sample."""
+    count = random_set.shape.numel()
+    flat = random_set[()] if not random_set.shape else random_set
+    label = flat.labels.unsqueeze(-1)
+    mass, top = flat.mass.max(-1)
+    numbers = {
+        "confidence": flat.confidence,
+        "lower": flat.lower.gather(-1, label),
+        "upper": flat.upper.gather(-1, label),
+        "credal_width": flat.credal_width,
+        "entropy": flat.entropy,
+        "nonspecificity": flat.nonspecificity,
+        "top_mass": mass,
+    }
+    table: dict[str, Any] = {"label": flat.label_names}
+    table |= {name: value.detach().flatten().tolist() for name, value in numbers.items()}
+    table["top_set"] = [flat.budget.set_names[k] for k in top.flatten().tolist()]
+    if probabilities:
+        rows = flat.pignistic.detach().reshape(count, -1).T.tolist()
+        table |= {f"p({c})": row for c, row in zip(flat.budget.classes, rows, strict=True)}
+    return table
+
+
+def html(random_set: RandomSet) -> str:
+    """Return a table of the first samples, with the interval of each prediction drawn as a bar."""
+    total = random_set.shape.numel()
+    shown = random_set if not random_set.shape else random_set[torch.arange(len(random_set)) < _ROWS]
+    table = columns(shown, probabilities=False)
+    rows = []
+    for i, label in enumerate(table["label"][:_ROWS]):
+        lower, upper, p = (table[name][i] for name in ("lower", "upper", "confidence"))
+        bar = (
+            "<div style='position:relative;width:8em;height:.8em;background:#8882'>"
+            f"<div style='position:absolute;left:{lower:.1%};width:{upper - lower:.1%};"
+            "height:100%;background:#4a90d9'></div>"
+            f"<div style='position:absolute;left:{p:.1%};width:2px;height:100%;background:#000'></div></div>"
+        )
+        cells = (
+            str(i),
+            escaping.escape(label),
+            f"{p:.3f}",
+            f"[{lower:.3f}, {upper:.3f}]",
+            bar,
+            f"{table['entropy'][i]:.3f}",
+            escaping.escape(f"{table['top_mass'][i]:.2f} on {table['top_set'][i]}"),
+        )
+        rows.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
+    heads = ("", "label", "BetP", "interval", "0 … 1", "entropy (bits)", "largest mass")
+    head = "".join(f"<th>{name}</th>" for name in heads)
+    more = f"<p>… and {total - len(rows)} more</p>" if total > len(rows) else ""
+    title = escaping.escape(summary(random_set))
+    return f"<p><b>{title}</b></p><table><tr>{head}</tr>{''.join(rows)}</table>{more}"

@@ -1,0 +1,98 @@
+"""Mass, belief, plausibility and commonality: one belief function, four ways to write it.
+
+Every function takes tensors (…, |O|) over the sets of a budget, in any floating type and on any device,
+is linear and differentiable, and gives back the type that it got.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from randomset.belief.budget import Budget
+from randomset.belief.operators import BudgetOperators, operators_of, over_sets
+from randomset.errors import ShapeError
+
+__all__ = [
+    "belief_from_mass",
+    "commonality_from_mass",
+    "mass_from_belief",
+    "plausibility_from_mass",
+]
+
+
+def belief_from_mass(mass: Tensor, budget: Budget | BudgetOperators) -> Tensor:
+    """Belief: Bel(A) = Σ_{B ⊆ A} m(B) (Eq. 2, left): (…, |O|) → (…, |O|).
+
+    >>> import torch
+    >>> budget = Budget.powerset(["c1", "c2", "c3"])
+    >>> mass = torch.tensor([0.5, 0.0, 0.1, 0.4, 0.0, 0.0, 0.0])   # the example of Section 2
+    >>> belief_from_mass(mass, budget)
+    tensor([0.5000, 0.0000, 0.1000, 0.9000, 0.6000, 0.1000, 1.0000])
+    """
+    operators = checked_operators(mass, budget, "masses")
+    return over_sets(operators.sum_subsets, mass, operators.footprint)
+
+
+def mass_from_belief(belief: Tensor, budget: Budget | BudgetOperators) -> Tensor:
+    """Mass: the inverse of `belief_from_mass` on the budget itself: (…, |O|) → (…, |O|).
+
+    m(A) = Σ_{B ⊆ A, B ∈ O} μ(A, B) Bel(B), with μ the Moebius function of the budget ordered by inclusion.
+    On a downward closed budget μ(A, B) = (−1)^{|A∖B|} and this is Eq. 2, right; on others the plain
+    alternating sum would be wrong. A belief vector that no mass function has (a network's raw output)
+    gives negative masses or a sum above one: see `repair_belief`.
+
+    >>> import torch
+    >>> budget = Budget.from_sets([{"a", "b", "c"}], "abc")          # not downward closed
+    >>> mass_from_belief(torch.tensor([0.0, 0.0, 1.0, 1.0]), budget)  # the label c
+    tensor([0., 0., 1., 0.])
+    """
+    operators = checked_operators(belief, budget, "beliefs")
+    return over_sets(operators.invert_subsets, belief, operators.footprint)
+
+
+def plausibility_from_mass(mass: Tensor, budget: Budget | BudgetOperators) -> Tensor:
+    """Plausibility: Pl(A) = Σ_{B ∩ A ≠ ∅} m(B) = 1 − Bel(Θ ∖ A): (…, |O|) → (…, |O|).
+
+    >>> import torch
+    >>> budget = Budget.powerset(["c1", "c2", "c3"])
+    >>> plausibility_from_mass(torch.tensor([0.5, 0.0, 0.1, 0.4, 0.0, 0.0, 0.0]), budget)
+    tensor([0.9000, 0.4000, 0.1000, 0.9000, 1.0000, 0.5000, 1.0000])
+    """
+    operators = checked_operators(mass, budget, "masses")
+    return over_sets(operators.sum_meeting, mass, operators.footprint)
+
+
+def commonality_from_mass(mass: Tensor, budget: Budget | BudgetOperators) -> Tensor:
+    """Commonality: Q(A) = Σ_{B ⊇ A} m(B): (…, |O|) → (…, |O|).
+
+    >>> import torch
+    >>> budget = Budget.powerset(["c1", "c2", "c3"])
+    >>> commonality_from_mass(torch.tensor([0.5, 0.0, 0.1, 0.4, 0.0, 0.0, 0.0]), budget)
+    tensor([0.9000, 0.4000, 0.1000, 0.4000, 0.0000, 0.0000, 0.0000])
+    """
+    operators = checked_operators(mass, budget, "masses")
+    return over_sets(operators.sum_supersets, mass, operators.footprint)
+
+
+def checked_operators(x: Tensor, budget: Budget | BudgetOperators, what: str) -> BudgetOperators:
+    """Return the operators that fit a tensor over the budget's sets, or say why it does not fit."""
+    operators = operators_of(budget, x)
+    check_last(x, len(operators.budget), what, f"one value for each set of {operators.budget!r}")
+    return operators
+
+
+def check_last(x: Tensor, size: int, what: str, meaning: str) -> None:
+    """Refuse a tensor that is not floating or whose last dimension is not `size`."""
+    if x.dim() == 0 or x.shape[-1] != size:
+        raise ShapeError(
+            f"the {what} have the wrong shape",
+            got=str(tuple(x.shape)),
+            expected=f"(…, {size}): {meaning}",
+        )
+    if not x.is_floating_point():
+        raise ShapeError(
+            f"the {what} are not floating-point numbers",
+            got=str(x.dtype),
+            expected="float32 or float64",
+            remedy="Convert them with .float()",
+        )

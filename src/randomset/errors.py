@@ -1,0 +1,66 @@
+"""What goes wrong, said so that the reader can mend it."""
+
+from __future__ import annotations
+
+__all__ = [
+    "BudgetError",
+    "FileFormatError",
+    "InvalidBeliefError",
+    "LabelError",
+    "MissingPackageError",
+    "RandomSetError",
+    "ShapeError",
+]
+
+
+class RandomSetError(ValueError):
+    """Base of every error that this library raises on purpose.
+
+    A message has up to four parts: what is wrong, what came, what was expected, and the remedy.
+
+    >>> raise RandomSetError("the level is out of range", got=1.5, expected="a number in [0, 1]")
+    Traceback (most recent call last):
+        ...
+    randomset.errors.RandomSetError: the level is out of range; got 1.5; expected a number in [0, 1]
+    """
+
+    def __init__(self, wrong: str, *, got: object = None, expected: str = "", remedy: str = "") -> None:
+        message = wrong
+        if got is not None:
+            message += f"; got {got if isinstance(got, str) else repr(got)}"
+        if expected:
+            message += f"; expected {expected}"
+        if remedy:
+            message += f". {remedy}"
+        super().__init__(message)
+        self.got = got
+
+
+class BudgetError(RandomSetError):
+    """A family of sets that cannot be a budget, or a budget that does not fit its use."""
+
+
+class ShapeError(RandomSetError):
+    """A tensor whose shape does not fit the budget or its partner."""
+
+
+class InvalidBeliefError(RandomSetError):
+    """Masses, beliefs or probabilities whose values cannot be what they claim to be."""
+
+
+class LabelError(RandomSetError):
+    """A label that names no class, or a class that does not exist."""
+
+
+class FileFormatError(RandomSetError):
+    """A file or text that is not what it should be."""
+
+
+class MissingPackageError(RandomSetError, ImportError):
+    """An optional package is not installed; the message names the extra that brings it."""
+
+    def __init__(self, package: str, extra: str) -> None:
+        super().__init__(
+            f"the package {package!r} is not installed",
+            remedy=f"Install it with: pip install 'randomset[{extra}]'",
+        )

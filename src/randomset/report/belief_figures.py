@@ -1,0 +1,186 @@
+"""Pictures of single belief functions: the credal set in the simplex, and masses and beliefs as bars."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from randomset.belief.random_set import RandomSet
+from randomset.errors import BudgetError, MissingPackageError, ShapeError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["plot_bars", "plot_simplex"]
+
+_BLUE, _DARK, _ORANGE = "#9ecae1", "#08519c", "#d95f0e"
+_HEIGHT = math.sqrt(3) / 2
+
+
+def plot_simplex(sample: RandomSet, *, ax: Axes | None = None) -> Figure:
+    """Draw the credal set of one sample over three classes inside the triangle of all probabilities.
+
+    Solid lines: P(c) = Bel({c}), the lower bounds. Dashed lines: P(c) = Pl({c}), the upper bounds. The dot
+    is the pignistic probability.
+
+    >>> import torch
+    >>> from randomset import Budget
+    >>> budget = Budget.from_sets([{"c1", "c2"}], ["c1", "c2", "c3"])
+    >>> figure = plot_simplex(RandomSet.from_mass(torch.tensor([0.5, 0.0, 0.1, 0.4]), budget))
+    >>> len(figure.axes)
+    1
+    """
+    sample = _single(sample)
+    classes = sample.budget.classes
+    if len(classes) != 3:
+        raise BudgetError(
+            "the simplex can be drawn for three classes only",
+            got=f"{len(classes)} classes",
+            remedy="plot_bars shows any number of classes",
+        )
+    figure, ax = _axes(ax, (7, 5))
+    ax.set_aspect("equal")
+    ax.axis("off")
+    ax.fill(*_corners([[1, 0, 0], [0, 1, 0], [0, 0, 1]]), fill=False, edgecolor="black", linewidth=1.2)
+    anchors = [
+        ((-0.03, -0.03), "right", "top"),
+        ((1.03, -0.03), "left", "top"),
+        ((0.5, _HEIGHT + 0.03), "center", "bottom"),
+    ]
+    for name, (place, horizontal, vertical) in zip(classes, anchors, strict=True):
+        ax.text(*place, name, ha=horizontal, va=vertical, fontsize=12, fontweight="bold")
+
+    vertices = sample.vertices().unique(dim=0)
+    centre = vertices.mean(0)
+    x, y = _corners(vertices.tolist())
+    middle = _corners([centre.tolist()])
+    turn = sorted(range(len(x)), key=lambda i: math.atan2(y[i] - middle[1][0], x[i] - middle[0][0]))
+    outline = [[x[i] for i in turn], [y[i] for i in turn]]
+    ax.fill(*outline, facecolor=_BLUE, edgecolor=_DARK, linewidth=2.5, alpha=0.8, label="credal set")
+    ax.plot(x, y, "o", color=_DARK, markersize=5, label="vertices")
+    lower, upper = sample.lower.tolist(), sample.upper.tolist()
+    for c in range(3):
+        bounds = [(lower[c], "-", "Bel"), (upper[c], "--", "Pl")]
+        if upper[c] - lower[c] < 0.005:
+            bounds = [(lower[c], "-", "Bel = Pl")]
+        for value, style, name in bounds:
+            if 0 < value < 1:
+                ends = _level(c, value)
+                ax.plot(*_corners(ends), style, color="0.35", linewidth=1, zorder=0)
+                _label_end(ax, ends, c, f"{name}({classes[c]}) = {value:.2f}")
+    point = _corners([sample.pignistic.tolist()])
+    ax.plot(*point, marker="D", linestyle="", color=_ORANGE, markersize=9, label="pignistic BetP")
+    ax.plot([], [], "-", color="0.35", label="lower bound, Bel")
+    ax.plot([], [], "--", color="0.35", label="upper bound, Pl")
+    ax.legend(loc="upper left", bbox_to_anchor=(0, 1), frameon=False, fontsize=9)
+    ax.set_xlim(-0.3, 1.3)
+    ax.set_ylim(-0.1, _HEIGHT + 0.1)
+    return figure
+
+
+def plot_bars(sample: RandomSet, *, top: int = 10, ax: Axes | None = None) -> Figure:
+    """Draw one sample's largest masses and their beliefs as bars, and the intervals of its top classes.
+
+    >>> import torch
+    >>> from randomset import Budget
+    >>> budget = Budget.from_sets([{"c1", "c2"}], ["c1", "c2", "c3"])
+    >>> figure = plot_bars(RandomSet.from_mass(torch.tensor([0.5, 0.0, 0.1, 0.4]), budget))
+    >>> [axis.get_xlabel() for axis in figure.axes]
+    ['mass and belief', 'probability']
+    """
+    sample = _single(sample)
+    budget = sample.budget
+    _need_matplotlib()
+    from matplotlib.figure import Figure as Drawing
+
+    shown = [k for k in sample.mass.argsort(descending=True, stable=True).tolist() if sample.mass[k] > 0]
+    shown = shown[:top]
+    likely = sample.pignistic.argsort(descending=True, stable=True)[:top].tolist()
+    height = 1.2 + 0.36 * max(len(shown), len(likely))
+    figure = Drawing(figsize=(9, height), layout="constrained")
+    sets, classes = figure.subplots(1, 2)
+    names = ["Θ" if k == len(budget) - 1 else _short(budget.set_names[k]) for k in shown]
+    rows = list(range(len(shown)))
+    sets.barh(rows, [sample.belief[k].item() for k in shown], 0.75, color=_BLUE, label="belief")
+    masses = [sample.mass[k].item() for k in shown]
+    sets.barh(rows, masses, 0.4, color=_DARK, hatch="//", edgecolor="white", label="mass")
+    sets.set_yticks(rows, names)
+    sets.set_xlabel("mass and belief")
+    sets.legend(loc="lower right", frameon=False)
+
+    for row, c in enumerate(likely):
+        low, high = sample.lower[c].item(), sample.upper[c].item()
+        classes.plot([low, high], [row, row], color=_BLUE, linewidth=9, solid_capstyle="butt", zorder=1)
+        classes.plot([low, high], [row, row], "|", color=_DARK, markersize=12, zorder=2)
+        classes.plot(sample.pignistic[c].item(), row, "D", color=_ORANGE, zorder=3)
+    classes.plot([], [], color=_BLUE, linewidth=9, label="[Bel, Pl]")
+    classes.plot([], [], "D", color=_ORANGE, label="BetP")
+    classes.set_yticks(range(len(likely)), [_short(budget.classes[c]) for c in likely])
+    classes.set_xlabel("probability")
+    classes.legend(loc="lower right", frameon=False)
+    for axis, count in ((sets, len(shown)), (classes, len(likely))):
+        axis.set_xlim(0, 1)
+        axis.set_ylim(count - 0.4, -0.6)
+        axis.spines[["top", "right"]].set_visible(False)
+    figure.suptitle(_short(f"predicted {sample.label_names[0]}", 80))
+    return figure
+
+
+def _need_matplotlib() -> None:
+    """Fail with the name of the extra if matplotlib is missing."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        raise MissingPackageError("matplotlib", "plot") from None
+
+
+def _axes(ax: Axes | None, size: tuple[float, float]) -> tuple[Figure, Axes]:
+    _need_matplotlib()
+    if ax is not None:
+        return ax.figure, ax  # type: ignore[return-value]
+    from matplotlib.figure import Figure as Drawing
+
+    figure = Drawing(figsize=size, layout="constrained")  # not pyplot's: nothing is left open
+    return figure, figure.subplots()
+
+
+def _single(sample: RandomSet) -> RandomSet:
+    if sample.shape.numel() != 1:
+        raise ShapeError(
+            "only one sample can be drawn at a time",
+            got=f"{tuple(sample.shape)} samples",
+            remedy="Select it: answer[0]",
+        )
+    mass = sample.mass.detach().cpu().double().reshape(-1)
+    return RandomSet(mass, sample.budget, sample.validity)
+
+
+def _corners(points: list[list[float]]) -> tuple[list[float], list[float]]:
+    """Turn probabilities of three classes into places in the triangle."""
+    return [p[1] + p[2] / 2 for p in points], [p[2] * _HEIGHT for p in points]
+
+
+def _level(c: int, value: float) -> list[list[float]]:
+    """Return the two ends of the line P(c) = value."""
+    ends = []
+    for other in (k for k in range(3) if k != c):
+        end = [0.0, 0.0, 0.0]
+        end[c], end[other] = value, 1 - value
+        ends.append(end)
+    return ends
+
+
+def _label_end(ax: Axes, ends: list[list[float]], c: int, text: str) -> None:
+    """Write beside the end of a line; each class has a side of the triangle of its own."""
+    end, horizontal, vertical, dx, dy = [
+        (0, "center", "top", 0.0, -0.015),
+        (1, "left", "center", 0.02, 0.0),
+        (0, "right", "center", -0.02, 0.0),
+    ][c]
+    x, y = _corners(ends)
+    ax.text(x[end] + dx, y[end] + dy, text, ha=horizontal, va=vertical, fontsize=8, color="0.25")
+
+
+def _short(text: str, length: int = 28) -> str:
+    return text if len(text) <= length else text[: length - 1] + "…"

@@ -1,0 +1,144 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from scipy.optimize import minimize
+
+from randomset import Budget, belief_from_classes, belief_from_mass, mass_from_belief, repair_belief
+from randomset.belief.measures import pignistic_from_mass
+from randomset.belief.repair import Repair
+from randomset.errors import InvalidBeliefError, RandomSetError
+from tests import oracles
+from tests.strategies import budgets, random_mass, seeds
+
+METHODS: list[Repair] = ["clip", "projection"]
+
+
+def noisy(budget, count, scale, seed=0, *, dtype=torch.float32):
+    """Encoded labels with noise, as an overtaxed network would give them."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.randint(budget.num_classes, (count,), generator=generator)
+    belief = belief_from_classes(labels, budget, dtype=dtype)
+    noise = torch.randn(belief.shape, generator=generator, dtype=dtype)
+    return (belief + scale * noise).clamp(0, 1), labels
+
+
+@pytest.mark.parametrize("method", METHODS)
+@given(budgets(), seeds)
+def test_the_result_is_valid_whatever_comes(method, budget, seed):
+    generator = torch.Generator().manual_seed(seed)
+    belief = torch.rand(6, len(budget), generator=generator, dtype=torch.float64)
+    mass, validity = repair_belief(belief, budget, method)
+    assert mass.shape[-1] == len(budget.with_universal_set())
+    assert mass.min() >= 0
+    assert mass.sum(-1).tolist() == pytest.approx([1.0] * 6)
+    raw = mass_from_belief(belief, budget)
+    negative = raw.clamp_max(0).neg().sum(-1)
+    assert validity.negative.tolist() == pytest.approx((negative / raw.abs().sum(-1)).tolist())
+    assert validity.excess.tolist() == pytest.approx((raw.sum(-1) - 1).clamp_min(0).tolist())
+
+
+@pytest.mark.parametrize("method", METHODS)
+@given(budgets(), seeds)
+def test_valid_beliefs_are_left_alone(method, budget, seed):
+    theta = budget.with_universal_set()
+    mass = random_mass(theta, 4, seed=seed, sparse=True)
+    belief = belief_from_mass(mass, theta)[:, : len(budget)]
+    repaired, validity = repair_belief(belief, budget, method)
+    torch.testing.assert_close(repaired, mass, atol=1e-9, rtol=0)
+    assert not validity.repaired.any()
+
+
+class TestClip:
+    """Hand-worked values of the paper's repair."""
+
+    budget = Budget.from_sets([{0, 1}], 3)
+
+    def test_the_rest_goes_to_the_universal_set(self):
+        mass, validity = repair_belief(torch.tensor([0.5, 0.2, 0.1, 0.6]), self.budget)
+        assert mass.tolist() == pytest.approx([0.5, 0.2, 0.1, 0, 0.2])  # m({0, 1}) was −0.1
+        assert validity.negative.item() == pytest.approx(0.1 / 0.9)
+        assert validity.excess.item() == 0
+        assert validity.repaired.item()
+
+    def test_a_sum_above_one_is_divided_out(self):
+        mass, validity = repair_belief(torch.tensor([0.8, 0.4, 0.4, 1.0]), self.budget)
+        assert mass.tolist() == pytest.approx([0.5, 0.25, 0.25, 0, 0])  # clipped 0.8, 0.4, 0.4, 0
+        assert validity.excess.item() == pytest.approx(0.4)  # 0.8 + 0.4 + 0.4 − 0.2 − 1
+
+    def test_missing_mass_alone_is_no_fault(self):
+        mass, validity = repair_belief(torch.tensor([0.3, 0.2, 0.1, 0.6]), self.budget)
+        assert mass.tolist() == pytest.approx([0.3, 0.2, 0.1, 0.1, 0.3])
+        assert not validity.repaired.item()
+
+    def test_a_universal_set_in_the_budget_is_not_doubled(self):
+        budget = self.budget.with_universal_set()
+        mass, validity = repair_belief(torch.tensor([0.3, 0.2, 0.1, 0.6, 0.9]), budget)
+        assert mass.tolist() == pytest.approx([0.3, 0.2, 0.1, 0.1, 0.3])  # 0.2 of its own, 0.1 missing
+        assert validity.repaired.item()
+
+
+class TestProjection:
+    """The nearest valid belief function."""
+
+    @given(budgets(max_classes=4), seeds)
+    def test_no_valid_belief_function_is_nearer(self, budget, seed):
+        generator = torch.Generator().manual_seed(seed)
+        belief = torch.rand(len(budget), generator=generator, dtype=torch.float64)
+        mass, _ = repair_belief(belief, budget, "projection")
+        theta = budget.with_universal_set()
+        matrix = oracles.subset_matrix(theta)[: len(budget)]
+        if budget.has_universal_set:  # Bel(Θ) is 1 whatever the masses
+            matrix, belief = matrix[:-1], belief[:-1]
+
+        def error(m):
+            return float(((matrix @ m - belief.numpy()) ** 2).sum())
+
+        best = minimize(
+            error,
+            np.full(len(theta), 1 / len(theta)),
+            bounds=[(0, 1)] * len(theta),
+            constraints={"type": "eq", "fun": lambda m: m.sum() - 1},
+            method="SLSQP",
+            options={"maxiter": 500, "ftol": 1e-12},
+        )
+        assert error(mass.numpy()) <= best.fun * 1.01 + 1e-5
+
+    @pytest.mark.parametrize("scale", [0.02, 0.05, 0.1])
+    def test_a_noisy_power_set_keeps_the_argmax_of_its_singletons(self, scale):
+        budget = Budget.powerset(10)
+        belief, labels = noisy(budget, 200, scale)
+        singletons = belief[:, :10].argmax(-1)
+        assert torch.equal(singletons, labels)
+        projected, _ = repair_belief(belief, budget, "projection")
+        assert torch.equal(pignistic_from_mass(projected, budget).argmax(-1), singletons)
+
+    def test_where_the_singletons_err_the_other_sets_help(self):
+        budget = Budget.powerset(10)
+        belief, labels = noisy(budget, 300, 0.35, seed=1)
+        right = {"singletons": (belief[:, :10].argmax(-1) == labels).float().mean().item()}
+        for method in METHODS:
+            mass, _ = repair_belief(belief, budget, method)
+            decided = pignistic_from_mass(mass, budget).argmax(-1)
+            right[method] = (decided == labels).float().mean().item()
+        assert right["projection"] >= right["singletons"] > right["clip"], right
+
+    def test_gradients_pass(self):
+        belief = noisy(Budget.powerset(3), 2, 0.2, dtype=torch.float64)[0].requires_grad_()
+        repair_belief(belief, Budget.powerset(3), "projection")[0][:, 0].sum().backward()
+        assert belief.grad is not None
+        assert belief.grad.isfinite().all()
+        assert belief.grad.abs().sum() > 0
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+def test_beliefs_that_are_not_finite(bad):
+    belief = torch.full((3, 4), 0.2)
+    belief[1, 2] = bad
+    with pytest.raises(InvalidBeliefError, match=f"the beliefs are not finite; got {bad}"):
+        repair_belief(belief, Budget.from_sets([{0, 1}], 3))
+
+
+def test_an_unknown_method():
+    with pytest.raises(RandomSetError, match="unknown repair; got magic; expected 'clip' or 'projection'"):
+        repair_belief(torch.zeros(4), Budget.from_sets([{0, 1}], 3), "magic")  # type: ignore[arg-type]

@@ -1,0 +1,296 @@
+import itertools
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from evtools import conversions
+from hypothesis import given
+from torch import nn
+
+from randomset import (
+    Budget,
+    BudgetOperators,
+    belief_from_mass,
+    commonality_from_mass,
+    mass_from_belief,
+    plausibility_from_mass,
+)
+from randomset.belief import operators as operators_module
+from randomset.belief.measures import pignistic_from_mass
+from randomset.errors import BudgetError, ShapeError
+from tests import oracles
+from tests.strategies import budgets, random_budget, random_mass, seeds
+
+SECTION_2 = {"c1": 0.5, "c3": 0.1, "c1 c2": 0.4}
+TRANSFORMS = [belief_from_mass, mass_from_belief, plausibility_from_mass, commonality_from_mass]
+
+
+def section_2(budget):
+    mass = torch.zeros(len(budget), dtype=torch.float64)
+    for names, value in SECTION_2.items():
+        mass[budget.index(names.split())] = value
+    return mass
+
+
+@pytest.mark.parametrize(
+    "budget",
+    [
+        Budget.powerset(["c1", "c2", "c3"]),
+        Budget.from_sets([{0, 1}, {1, 2}], ["c1", "c2", "c3"]),
+        Budget.from_sets([{0, 1}, {1, 2}, {0, 1, 2}], ["c1", "c2", "c3"]),
+    ],
+)
+def test_worked_example_of_section_2(budget):
+    mass = section_2(budget)
+    belief = belief_from_mass(mass, budget)
+    assert belief[budget.index({"c2", "c3"})].item() == pytest.approx(0.1)
+    assert belief[budget.index({"c1", "c2"})].item() == pytest.approx(0.9)
+    assert pignistic_from_mass(mass, budget).tolist() == pytest.approx([0.7, 0.2, 0.1])
+    torch.testing.assert_close(mass_from_belief(belief, budget), mass)
+
+
+def test_murder_example_of_appendix_a():
+    # A witness, drunk with probability 0.2, saw a man: 0.8 on {Peter, John}, the rest on everybody.
+    budget = Budget.powerset(["Peter", "John", "Mary"])
+    mass = torch.zeros(7, dtype=torch.float64)
+    mass[budget.index({"Peter", "John"})] = 0.8
+    mass[budget.index({"Peter", "John", "Mary"})] = 0.2
+    named = dict(zip(budget.set_names, belief_from_mass(mass, budget).tolist(), strict=True))
+    plausible = dict(zip(budget.set_names, plausibility_from_mass(mass, budget).tolist(), strict=True))
+    assert named["{Peter}"] == named["{John}"] == named["{Mary}"] == 0
+    assert named["{Peter, John}"] == pytest.approx(0.8)
+    assert plausible["{Peter}"] == pytest.approx(1)
+    assert plausible["{Mary}"] == pytest.approx(0.2)
+    assert pignistic_from_mass(mass, budget).tolist() == pytest.approx([7 / 15, 7 / 15, 1 / 15])
+
+
+@given(budgets(), seeds)
+def test_agreement_with_the_definitions(budget, seed):
+    mass = random_mass(budget, 3, seed=seed, sparse=True)
+    sets = [frozenset(s) for s in budget.sets]
+    for got, definition in [
+        (belief_from_mass(mass, budget), oracles.belief),
+        (plausibility_from_mass(mass, budget), oracles.plausibility),
+        (commonality_from_mass(mass, budget), oracles.commonality),
+    ]:
+        literal = [[definition(oracles.mass_function(m, budget), a) for a in sets] for m in mass]
+        torch.testing.assert_close(got, torch.tensor(literal, dtype=torch.float64))
+    literal = [oracles.pignistic(oracles.mass_function(m, budget), budget.num_classes) for m in mass]
+    torch.testing.assert_close(pignistic_from_mass(mass, budget), torch.tensor(literal, dtype=torch.float64))
+
+
+@given(budgets(max_classes=8), seeds)
+def test_mass_from_belief_is_the_inverse_of_the_budgets_own_subset_matrix(budget, seed):
+    belief = torch.rand(4, len(budget), generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    expected = np.linalg.solve(oracles.subset_matrix(budget), belief.numpy().T).T
+    torch.testing.assert_close(
+        mass_from_belief(belief, budget), torch.from_numpy(expected), atol=1e-9, rtol=1e-9
+    )
+
+
+@given(budgets(closed=True), seeds)
+def test_on_a_closed_budget_it_is_equation_2(budget, seed):
+    belief = torch.rand(len(budget), generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    assert budget.is_downward_closed
+    expected = oracles.alternating_sum(budget, belief.tolist())
+    assert mass_from_belief(belief, budget).tolist() == pytest.approx(expected, abs=1e-12)
+
+
+def test_on_an_open_budget_equation_2_would_be_wrong():
+    budget = Budget.from_sets([{0, 1, 2}], "abc")
+    label_c = [0.0, 0.0, 1.0, 1.0]
+    assert oracles.alternating_sum(budget, label_c)[-1] == 2
+    assert mass_from_belief(torch.tensor(label_c), budget).tolist() == [0, 0, 1, 0]
+
+
+def test_a_long_chain_and_large_coefficients():
+    chain = Budget.from_sets([range(k) for k in range(2, 31)], 30)
+    mass = random_mass(chain, 2)
+    torch.testing.assert_close(mass_from_belief(belief_from_mass(mass, chain), chain), mass)
+    n = 40  # all pairs and Θ: μ({c}, Θ) = n − 2
+    pairs = Budget.from_sets([*itertools.combinations(range(n), 2), range(n)], n)
+    belief = torch.zeros(len(pairs), dtype=torch.float64)
+    belief[0] = 1
+    assert mass_from_belief(belief, pairs)[-1].item() == n - 2
+
+
+@pytest.mark.parametrize("n", [2, 3, 5, 8])
+def test_an_independent_library_agrees_on_the_power_set(n):
+    budget = Budget.powerset(n)
+    code = [sum(1 << c for c in s) for s in budget.sets]
+    mass = random_mass(budget, seed=n, sparse=True)
+    array = np.zeros(2**n)
+    array[code] = mass.numpy()
+    for ours, theirs in [
+        (belief_from_mass(mass, budget), conversions.mtobel(array)),
+        (plausibility_from_mass(mass, budget), conversions.mtopl(array)),
+        (commonality_from_mass(mass, budget), conversions.mtoq(array)),
+        (mass_from_belief(belief_from_mass(mass, budget), budget), array),
+    ]:
+        np.testing.assert_allclose(ours.numpy(), theirs[code], atol=1e-12)
+    np.testing.assert_allclose(pignistic_from_mass(mass, budget).numpy(), conversions.betp(array))
+
+
+@given(budgets(), seeds)
+def test_relabelling_the_classes_commutes(budget, seed):
+    n = budget.num_classes
+    turn = torch.randperm(n, generator=torch.Generator().manual_seed(seed)).tolist()
+    turned = Budget.from_sets([[turn[c] for c in s] for s in budget.sets], n)
+    place = [turned.index([turn[c] for c in s]) for s in budget.sets]
+    mass = random_mass(budget, 2, seed=seed)
+    moved = torch.zeros_like(mass)
+    moved[:, place] = mass
+    for transform in TRANSFORMS:
+        torch.testing.assert_close(transform(moved, turned)[:, place], transform(mass, budget))
+    torch.testing.assert_close(pignistic_from_mass(moved, turned)[:, turn], pignistic_from_mass(mass, budget))
+
+
+BUDGETS = {
+    "sparse closed": Budget.from_sets([{0, 1}, {1, 2}, {0, 2}, {0, 1, 2}, {5, 6}], 9),
+    "sparse open": random_budget(12, 30, seed=1),
+    "power set": Budget.powerset(5),
+    "dense open": random_budget(5, 12, seed=3),
+    "singletons": Budget.singletons(7),
+}
+
+
+@pytest.mark.parametrize("transform", [*TRANSFORMS, pignistic_from_mass], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("budget", BUDGETS.values(), ids=BUDGETS)
+class TestEveryTransform:
+    """What holds for every linear transform on every kind of budget."""
+
+    def test_any_leading_shape(self, transform, budget):
+        mass = random_mass(budget, 2, 3, 4)
+        flat = transform(mass.reshape(24, -1), budget)
+        torch.testing.assert_close(transform(mass, budget), flat.reshape(2, 3, 4, -1))
+        torch.testing.assert_close(transform(mass[1, 2, 3], budget), flat[-1])
+        assert transform(mass[:0], budget).shape == (0, 3, 4, flat.shape[-1])
+
+    def test_type_is_kept_and_half_works(self, transform, budget):
+        mass = random_mass(budget, 5)
+        exact = transform(mass, budget)
+        for dtype, close in [(torch.float32, 1e-5), (torch.float16, 2e-2), (torch.bfloat16, 1e-1)]:
+            got = transform(mass.to(dtype), budget)
+            assert got.dtype == dtype
+            torch.testing.assert_close(got.double(), exact, atol=close, rtol=close)
+
+    def test_gradients(self, transform, budget):
+        mass = random_mass(budget, 2).requires_grad_()
+        assert torch.autograd.gradcheck(lambda m: transform(m, budget), mass, fast_mode=True)
+        assert torch.autograd.gradgradcheck(lambda m: transform(m, budget) ** 2, mass, fast_mode=True)
+
+    def test_with_and_without_gradient_it_is_the_same_number(self, transform, budget):
+        mass = random_mass(budget, 6)
+        watched = transform(mass.clone().requires_grad_(), budget)
+        torch.testing.assert_close(watched.detach(), transform(mass, budget))
+
+    def test_the_input_is_not_changed(self, transform, budget):
+        mass = random_mass(budget, 3)
+        first = mass.clone()
+        transform(mass, budget)
+        transform(mass.T.contiguous().T, budget)
+        assert torch.equal(mass, first)
+
+    def test_large_batches_in_blocks_equal_small_ones(self, transform, budget, monkeypatch):
+        mass = random_mass(budget, 3, 7)
+        whole = transform(mass, budget)
+        monkeypatch.setattr(operators_module, "_BLOCK", 4 * len(budget))
+        torch.testing.assert_close(transform(mass, budget), whole)
+
+    def test_autocast_does_not_spoil_it(self, transform, budget):
+        mass = random_mass(budget, 3, dtype=torch.float32)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            inside = transform(mass, budget)
+        torch.testing.assert_close(inside, transform(mass, budget))
+
+    def test_exported_program(self, transform, budget):
+        class Wrapped(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.operators = BudgetOperators(budget)
+
+            def forward(self, x):
+                return transform(x, self.operators)
+
+        mass = random_mass(budget, 4, dtype=torch.float32)
+        batch = torch.export.Dim("batch", min=2)
+        program = torch.export.export(Wrapped(), (mass,), dynamic_shapes=({0: batch},))
+        other = random_mass(budget, 9, seed=5, dtype=torch.float32)
+        torch.testing.assert_close(program.module()(other), transform(other, budget))
+
+
+def test_wrong_last_dimension():
+    budget = Budget.from_sets([{0, 1}], 3)
+    with pytest.raises(ShapeError, match=r"got \(2, 5\); expected \(…, 4\)"):
+        mass_from_belief(torch.zeros(2, 5), budget)
+    with pytest.raises(ShapeError, match=r"got \(\)"):
+        belief_from_mass(torch.tensor(1.0), budget)
+    with pytest.raises(ShapeError, match=r"not floating-point numbers; got torch.int64"):
+        belief_from_mass(torch.zeros(4, dtype=torch.long), budget)
+
+
+class TestOperatorsInAModule:
+    """The budget's tables as buffers of a network."""
+
+    def network(self, budget):
+        module = nn.Module()
+        module.operators = BudgetOperators(budget)
+        module.layer = nn.Linear(3, len(budget))
+        return module
+
+    def test_state_dict_round_trip(self):
+        one, two = self.network(BUDGETS["sparse open"]), self.network(BUDGETS["sparse open"])
+        assert set(one.state_dict()) == {"operators.members", "layer.weight", "layer.bias"}
+        two.load_state_dict(one.state_dict())
+        assert torch.equal(one.layer.weight, two.layer.weight)
+
+    def test_another_budget_is_refused(self):
+        one = self.network(Budget.from_sets([{0, 1}], 3))
+        two = self.network(Budget.from_sets([{0, 2}], 3))
+        with pytest.raises(BudgetError, match="the saved state belongs to another budget"):
+            two.load_state_dict(one.state_dict())
+        three = self.network(Budget.from_sets([{0, 1}, {1, 2}], 3))
+        with pytest.raises(BudgetError, match="3 classes and 1 set; expected 3 classes and 2 sets"):
+            three.load_state_dict(one.state_dict())
+
+    def test_half_leaves_the_tables_alone(self):
+        network = self.network(BUDGETS["sparse open"])
+        before = {name: table.clone() for name, table in network.operators.named_buffers()}
+        network.half()
+        for name, table in network.operators.named_buffers():
+            assert torch.equal(table, before[name])
+        mass = random_mass(BUDGETS["sparse open"], 2, dtype=torch.float16)
+        assert belief_from_mass(mass, network.operators).dtype == torch.float16
+
+    def test_it_moves_with_the_module(self):
+        network = self.network(BUDGETS["sparse open"]).to("meta")
+        assert {table.device.type for table in network.operators.buffers()} == {"meta"}
+        out = belief_from_mass(torch.zeros(2, 42, device="meta").requires_grad_(), network.operators)
+        assert out.device.type == "meta"
+
+
+@pytest.mark.slow
+def test_the_power_set_of_16_classes_both_ways():
+    budget = Budget.powerset(16)
+    mass = random_mass(budget, 2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        belief = belief_from_mass(mass, budget)
+    assert belief[:, -1].tolist() == pytest.approx([1, 1])
+    torch.testing.assert_close(mass_from_belief(belief, budget), mass, atol=1e-12, rtol=0)
+
+
+@pytest.mark.slow
+def test_a_thousand_classes():
+    budget = random_budget(1000, 3000, max_size=4)
+    mass = random_mass(budget, 5)
+    belief = belief_from_mass(mass, budget)
+    torch.testing.assert_close(mass_from_belief(belief, budget), mass)
+    sets = [frozenset(s) for s in budget.sets]
+    m = oracles.mass_function(mass[0], budget)
+    for k in range(1000, 4000, 250):
+        assert belief[0, k].item() == pytest.approx(oracles.belief(m, sets[k]))
+        assert plausibility_from_mass(mass, budget)[0, k].item() == pytest.approx(
+            oracles.plausibility(m, sets[k])
+        )

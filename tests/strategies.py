@@ -1,0 +1,56 @@
+"""Random budgets and masses for property tests."""
+
+from __future__ import annotations
+
+import itertools
+
+import torch
+from hypothesis import strategies as st
+from torch import Tensor
+
+from randomset import Budget
+
+seeds = st.integers(0, 2**32 - 1)
+
+
+@st.composite
+def budgets(
+    draw: st.DrawFn, min_classes: int = 2, max_classes: int = 6, closed: bool | None = None
+) -> Budget:
+    """Budgets with few or many sets, downward closed or not."""
+    n = draw(st.integers(min_classes, max_classes))
+    possible = [s for size in range(2, n + 1) for s in itertools.combinations(range(n), size)]
+    chosen = draw(st.sets(st.sampled_from(possible), max_size=min(len(possible), 24)))
+    if closed is None:
+        closed = draw(st.booleans())
+    if closed:
+        chosen = {
+            part
+            for whole in list(chosen)[:6]
+            for size in range(2, len(whole) + 1)
+            for part in itertools.combinations(whole, size)
+        }
+    return Budget.from_sets(chosen, n)
+
+
+def random_mass(
+    budget: Budget, *shape: int, seed: int = 0, sparse: bool = False, dtype: torch.dtype = torch.float64
+) -> Tensor:
+    """Valid masses; `sparse` leaves about half of the sets without mass."""
+    generator = torch.Generator().manual_seed(seed)
+    weight = torch.empty(*shape, len(budget), dtype=torch.float64).exponential_(generator=generator)
+    if sparse:
+        keep = torch.rand(weight.shape, generator=generator, dtype=torch.float64) < 0.5
+        keep[..., seed % len(budget)] = True
+        weight = weight * keep
+    return (weight / weight.sum(-1, keepdim=True)).to(dtype)
+
+
+def random_budget(n: int, k: int, seed: int = 0, *, max_size: int | None = None) -> Budget:
+    """K different sets of n classes, of random sizes."""
+    generator = torch.Generator().manual_seed(seed)
+    sets: set[tuple[int, ...]] = set()
+    while len(sets) < k:
+        size = int(torch.randint(2, (max_size or n) + 1, (), generator=generator))
+        sets.add(tuple(sorted(torch.randperm(n, generator=generator)[:size].tolist())))
+    return Budget.from_sets(sets, n)
