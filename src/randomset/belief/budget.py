@@ -233,7 +233,8 @@ class Budget:
     def __repr__(self) -> str:
         k, shown = self.num_sets, 4
         text = f"Budget({self.num_classes} classes, {k} set{'' if k == 1 else 's'}"
-        names = [_braces(names) for names in itertools.islice(self, self.num_classes, None)][:shown]
+        first = itertools.islice(self, self.num_classes, self.num_classes + shown)
+        names = [_braces(focal) for focal in first]
         if names:
             text += ": " + ", ".join(names) + (" …" if k > shown else "")
         return text + ")"

@@ -97,7 +97,7 @@ def expectation_bounds(cost: Tensor, mass: Tensor, budget: Budget | BudgetOperat
     (tensor(10.), tensor(14.))
     """
     operators = checked_operators(mass, budget, "masses")
-    check_last(cost, operators.budget.num_classes, "costs", "one value for each class")
+    check_last(cost, operators.budget.num_classes, "costs", "the classes")
     if cost.dim() > 2:
         raise ShapeError(
             "the costs have the wrong shape", got=str(tuple(cost.shape)), expected="(N,) or (actions, N)"
@@ -135,7 +135,7 @@ def is_in_credal_set(
     operators = checked_operators(mass, budget, "masses")
     budget = operators.budget
     n = budget.num_classes
-    check_last(probabilities, n, "probabilities", "one value for each class")
+    check_last(probabilities, n, "probabilities", "the classes")
     probabilities, mass = probabilities.double(), mass.double()
     shape = torch.broadcast_shapes(probabilities.shape[:-1], mass.shape[:-1])
     mass = mass.expand(*shape, len(budget))

@@ -93,7 +93,7 @@ def belief_from_probabilities(probabilities: Tensor, budget: Budget | BudgetOper
     """
     operators = operators_of(budget, probabilities)
     n = operators.budget.num_classes
-    check_last(probabilities, n, "probabilities", "one value for each class")
+    check_last(probabilities, n, "probabilities", "the classes")
     if not torch.compiler.is_compiling():
         check_distribution(probabilities)
     return _belief(probabilities, operators)

@@ -13,8 +13,8 @@ from torch import Tensor
 from randomset.belief import credal, decision, fusion, measures, storage, text, transforms
 from randomset.belief.budget import Budget
 from randomset.belief.labels import check_distribution
-from randomset.belief.operators import BudgetOperators, operators_of
-from randomset.belief.repair import Repair, Validity, repair_belief
+from randomset.belief.operators import BudgetOperators, over_sets_each
+from randomset.belief.repair import Repair, Validity, repair_columns
 from randomset.errors import BudgetError, InvalidBeliefError, MissingPackageError, RandomSetError
 
 if TYPE_CHECKING:
@@ -91,8 +91,12 @@ class RandomSet:
     def _from_raw(
         cls, raw: Tensor, budget: Budget | BudgetOperators, repair: Repair, *, logits: bool
     ) -> RandomSet:
-        mass, validity = repair_belief(raw, budget, repair, logits=logits)
-        return cls(mass, operators_of(budget, raw).budget.with_universal_set(), validity)
+        operators = transforms.checked_operators(raw, budget, "logits" if logits else "beliefs")
+        columns = repair_columns(operators, repair)
+        mass, *sums = over_sets_each(columns, raw, operators.footprint, sigmoid=logits)
+        family = operators.budget
+        validity = Validity.from_sums(raw, *sums, universal_set=family.has_universal_set)
+        return cls(mass, family.with_universal_set(), validity)
 
     @classmethod
     def from_mass(cls, mass: Tensor, budget: Budget | BudgetOperators) -> RandomSet:
@@ -156,18 +160,14 @@ class RandomSet:
     # -- one number per sample ------------------------------------------------------------------
 
     @cached_property
-    def _top(self) -> tuple[Tensor, Tensor]:
-        return tuple(self.pignistic.max(-1))  # type: ignore[return-value]
-
-    @property
     def labels(self) -> Tensor:
         """The most likely class under BetP: (…), integers."""
-        return self._top[1]
+        return measures.most_likely(self.pignistic)
 
-    @property
+    @cached_property
     def confidence(self) -> Tensor:
         """BetP of that class: (…)."""
-        return self._top[0]
+        return self.pignistic.amax(-1)
 
     @cached_property
     def credal_width(self) -> Tensor:

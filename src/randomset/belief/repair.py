@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from randomset.belief.budget import Budget
-from randomset.belief.operators import BudgetOperators, over_sets
+from randomset.belief.operators import BudgetOperators, over_sets_each
 from randomset.belief.transforms import checked_operators
 from randomset.errors import InvalidBeliefError, RandomSetError
 
@@ -40,6 +40,23 @@ class Validity:
         zero = torch.zeros(like.shape[:-1], dtype=like.dtype, device=like.device)
         return cls(zero, zero.clone(), zero.bool())
 
+    @classmethod
+    def from_sums(cls, raw: Tensor, raw_sum: Tensor, kept: Tensor, *, universal_set: bool) -> Validity:
+        """Build from the sum of the raw masses and of those that are positive; refuse what is not finite."""
+        raw_sum, kept = raw_sum.squeeze(-1), kept.squeeze(-1)
+        if not torch.compiler.is_compiling() and not (kept - raw_sum).isfinite().all():
+            bad = raw[~raw.isfinite()]
+            raise InvalidBeliefError(
+                "the beliefs are not finite",
+                got=bad[0].item() if bad.numel() else "numbers whose sums overflow",
+                expected="finite numbers",
+                remedy="A network that gives NaN has usually diverged: lower its learning rate",
+            )
+        removed = (kept - raw_sum).clamp_min(0)  # Σ max(0, −m)
+        negative = removed / (kept + removed).clamp_min(_tolerance(raw))
+        invalid = _is_invalid(raw_sum, kept, universal_set=universal_set)
+        return cls(negative, (raw_sum - 1).clamp_min(0), invalid)
+
     def map(self, function: Callable[[Tensor], Tensor]) -> Validity:
         """Apply a function of tensors to each part."""
         return Validity(function(self.negative), function(self.excess), function(self.repaired))
@@ -68,11 +85,7 @@ class Validity:
 
 
 def repair_belief(
-    belief: Tensor,
-    budget: Budget | BudgetOperators,
-    method: Repair = "clip",
-    *,
-    logits: bool = False,
+    belief: Tensor, budget: Budget | BudgetOperators, method: Repair = "clip"
 ) -> tuple[Tensor, Validity]:
     """Turn raw beliefs (…, |O|) into valid masses over the budget with Θ, and say what was mended.
 
@@ -87,8 +100,6 @@ def repair_belief(
     pairwise Frank–Wolfe steps on the masses. It averages the noise over all sets instead of amplifying
     it, and is some hundred times slower; only the invalid samples pay for it.
 
-    With `logits`, the input is the network's belief logits, and their sigmoid is taken on the way.
-
     >>> budget = Budget.from_sets([{0, 1}], 3)
     >>> mass, validity = repair_belief(torch.tensor([[0.5, 0.2, 0.1, 0.6]]), budget)
     >>> mass                     # {0}, {1}, {2}, {0, 1} and Θ; the raw mass of {0, 1} was −0.1
@@ -97,51 +108,44 @@ def repair_belief(
     Validity(100.0% of samples repaired; negative mass 11.11%, excess of the sum 0.000)
     """
     operators = checked_operators(belief, budget, "beliefs")
-    repair = repair_columns(operators, method)
-    columns = (lambda x: repair(x.sigmoid())) if logits else repair
-    mass, negative, excess, repaired = over_sets(columns, belief, operators.footprint)
-    validity = Validity(negative.squeeze(-1), excess.squeeze(-1), repaired.squeeze(-1).bool())
-    if not torch.compiler.is_compiling() and not (validity.negative + validity.excess).isfinite().all():
-        bad = belief[~belief.isfinite()]
-        value = bad[0].item() if bad.numel() else "numbers whose sums overflow"
-        raise InvalidBeliefError(
-            "the beliefs are not finite",
-            got=value,
-            expected="finite numbers",
-            remedy="A network that gives NaN has usually diverged: lower its learning rate",
-        )
-    return mass, validity
+    columns = repair_columns(operators, method)
+    mass, raw_sum, kept = over_sets_each(columns, belief, operators.footprint)
+    universal_set = operators.budget.has_universal_set
+    return mass, Validity.from_sums(belief, raw_sum, kept, universal_set=universal_set)
 
 
-def repair_columns(operators: BudgetOperators, method: Repair) -> Callable[[Tensor], tuple[Tensor, ...]]:
-    """Return the repair as a function of sets-first beliefs: (|O|, R) → mass and three rows of account."""
+def repair_columns(
+    operators: BudgetOperators, method: Repair
+) -> Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]:
+    """Return the repair as a function of sets-first beliefs: (|O|, R) → masses, and two rows of sums."""
     if method not in ("clip", "projection"):
         raise RandomSetError("unknown repair", got=method, expected="'clip' or 'projection'")
-    has_universal_set = operators.budget.has_universal_set
 
-    def columns(belief: Tensor) -> tuple[Tensor, ...]:
-        raw = operators.invert_subsets(belief)
-        raw_sum = raw.sum(0, keepdim=True)
-        clipped = raw.clamp_min(0)
-        total = clipped.sum(0, keepdim=True)
-        rest = (1 - total).clamp_min(0)
-        if has_universal_set:
-            clipped = torch.cat((clipped[:-1], clipped[-1:] + rest))
-        else:
-            clipped = torch.cat((clipped, rest))
-        mass = clipped.div_(total.clamp_min(1))
-
-        tolerance = 1e-5 if belief.dtype.itemsize <= 4 else 1e-10
-        removed = total - raw_sum  # Σ max(0, −m)
-        invalid = (removed > tolerance) | (total > 1 + tolerance)
-        if has_universal_set:
-            invalid = invalid | (rest > tolerance)
+    def columns(belief: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        mass = operators.invert_subsets_with_room(belief)  # a new tensor: what follows is in place
+        raw_sum = mass.sum(0, keepdim=True)
+        mass.clamp_min_(0)
+        kept = mass.sum(0, keepdim=True)
+        mass[-1:] += (1 - kept).clamp_min(0)
+        mass.div_(kept.clamp_min(1))
         if method == "projection":
+            universal_set = operators.budget.has_universal_set
+            invalid = _is_invalid(raw_sum, kept, universal_set=universal_set)
             mass = _project_invalid(mass, belief, invalid, operators)
-        negative = removed.clamp_min(0) / (total + removed).clamp_min(tolerance)
-        return mass, negative, (raw_sum - 1).clamp_min(0), invalid.to(belief.dtype)
+        return mass, raw_sum, kept
 
     return columns
+
+
+def _is_invalid(raw_sum: Tensor, kept: Tensor, *, universal_set: bool) -> Tensor:
+    """Say which samples have negative mass, too much of it, or too little in spite of an output for Θ."""
+    tolerance = _tolerance(raw_sum)
+    invalid = (kept - raw_sum > tolerance) | (kept > 1 + tolerance)
+    return invalid | (kept < 1 - tolerance) if universal_set else invalid
+
+
+def _tolerance(x: Tensor) -> float:
+    return 1e-5 if x.dtype.itemsize <= 4 else 1e-10
 
 
 def _project_invalid(mass: Tensor, belief: Tensor, invalid: Tensor, operators: BudgetOperators) -> Tensor:

@@ -77,17 +77,17 @@ def commonality_from_mass(mass: Tensor, budget: Budget | BudgetOperators) -> Ten
 def checked_operators(x: Tensor, budget: Budget | BudgetOperators, what: str) -> BudgetOperators:
     """Return the operators that fit a tensor over the budget's sets, or say why it does not fit."""
     operators = operators_of(budget, x)
-    check_last(x, len(operators.budget), what, f"one value for each set of {operators.budget!r}")
+    check_last(x, len(operators.budget), what, operators.budget)
     return operators
 
 
-def check_last(x: Tensor, size: int, what: str, meaning: str) -> None:
+def check_last(x: Tensor, size: int, what: str, meaning: object) -> None:
     """Refuse a tensor that is not floating or whose last dimension is not `size`."""
     if x.dim() == 0 or x.shape[-1] != size:
         raise ShapeError(
             f"the {what} have the wrong shape",
             got=str(tuple(x.shape)),
-            expected=f"(…, {size}): {meaning}",
+            expected=f"(…, {size}) for {meaning}",
         )
     if not x.is_floating_point():
         raise ShapeError(

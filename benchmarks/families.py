@@ -1,0 +1,63 @@
+"""Budgets for the benchmarks, a stop-watch, and a gauge of memory."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+from randomset import Budget
+
+
+def neighbouring_sets(num_classes: int, num_sets: int, seed: int = 0) -> Budget:
+    """Build a downward closed budget like those that overlapping clusters give.
+
+    Three quarters of the draws are pairs, the rest triples and some fours, among classes at most seven
+    apart on a ring; every subset of a drawn set joins it, until there are `num_sets` of them.
+    """
+    draw = random.Random(seed)
+    sets: set[tuple[int, ...]] = set()
+    while True:
+        size = draw.choices((2, 3, 4), (75, 20, 5))[0]
+        start = draw.randrange(num_classes)
+        drawn = sorted({(start + draw.randrange(8)) % num_classes for _ in range(size)})
+        for part in range(2, len(drawn) + 1):
+            for members in itertools.combinations(drawn, part):
+                if len(sets) == num_sets:
+                    return Budget.from_sets(sets, num_classes)
+                sets.add(members)
+
+
+def median_seconds(*functions: Callable[[], object], rounds: int = 3, repeats: int = 5) -> list[float]:
+    """Time several functions in turns, each a few times in a row, and return their medians."""
+    times: list[list[float]] = [[] for _ in functions]
+    for _ in range(rounds):
+        for function, seen in zip(functions, times, strict=True):
+            function()  # warm
+            for _ in range(repeats):
+                start = time.perf_counter()
+                function()
+                seen.append(time.perf_counter() - start)
+    return [statistics.median(seen) for seen in times]
+
+
+def memory_ratio(prepare: str, run: str) -> float:
+    """Measure the peak memory of `run` beyond what was there before it, in units of its input `x`.
+
+    Both are source code, run in a fresh process: `prepare` makes x, and warms up.
+    """
+    code = f"""
+import re, torch
+def peak():
+    return int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) * 1024
+{prepare}
+before = peak()
+kept = {run}
+print((peak() - before) / x.nbytes)
+"""
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return float(out.stdout)
