@@ -19,7 +19,7 @@ from randomset.belief.credal import (
     lower_from_mass,
     upper_from_mass,
 )
-from randomset.belief.measures import most_likely, pignistic_from_mass
+from randomset.belief.measures import pignistic_from_mass
 from randomset.belief.operators import BudgetOperators, over_sets
 from randomset.belief.transforms import check_last, checked_operators
 from randomset.errors import RandomSetError, ShapeError
@@ -44,7 +44,7 @@ def pignistic_decision(mass: Tensor, budget: Budget | BudgetOperators) -> Tensor
     >>> pignistic_decision(torch.tensor([0.5, 0.0, 0.1, 0.4]), Budget.from_sets([{0, 1}], 3))
     tensor(0)
     """
-    return most_likely(pignistic_from_mass(mass, budget))
+    return pignistic_from_mass(mass, budget).argmax(-1)
 
 
 def reject(mass: Tensor, budget: Budget | BudgetOperators, level: float) -> Tensor:
@@ -55,8 +55,8 @@ def reject(mass: Tensor, budget: Budget | BudgetOperators, level: float) -> Tens
     tensor([ 0, -1])
     """
     _check_share("level", level)
-    pignistic = pignistic_from_mass(mass, budget)
-    return torch.where(pignistic.amax(-1) >= level, most_likely(pignistic), -1)
+    confidence, label = pignistic_from_mass(mass, budget).max(-1)
+    return torch.where(confidence >= level, label, -1)
 
 
 def interval_dominance(mass: Tensor, budget: Budget | BudgetOperators, cost: Tensor | None = None) -> Tensor:

@@ -17,7 +17,6 @@ __all__ = [
     "entropy",
     "lower_entropy",
     "most_entropic",
-    "most_likely",
     "nonspecificity",
     "pignistic_from_mass",
     "upper_entropy",
@@ -32,23 +31,6 @@ def pignistic_from_mass(mass: Tensor, budget: Budget | BudgetOperators) -> Tenso
     """
     operators = checked_operators(mass, budget, "masses")
     return over_sets(lambda m: operators.sum_per_class(m, shared=True), mass, operators.footprint)
-
-
-def most_likely(probabilities: Tensor) -> Tensor:
-    """The class with the largest probability, the first of equals: (…, N) → (…), integers.
-
-    The same as `argmax`, three times as fast on the sets-first layout.
-
-    >>> most_likely(torch.tensor([[0.2, 0.5, 0.3], [0.4, 0.2, 0.4]]))
-    tensor([1, 0])
-    """
-    n = probabilities.shape[-1]
-    place = torch.arange(n, 0, -1, dtype=torch.float32, device=probabilities.device)[:, None]
-
-    def columns(p: Tensor) -> Tensor:
-        return ((p == p.amax(0, keepdim=True)) * place).amax(0, keepdim=True)
-
-    return n - over_sets(columns, probabilities.detach(), 2 * n).squeeze(-1).long()
 
 
 def entropy(probabilities: Tensor, base: float = 2.0) -> Tensor:

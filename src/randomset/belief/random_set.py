@@ -160,14 +160,19 @@ class RandomSet:
     # -- one number per sample ------------------------------------------------------------------
 
     @cached_property
+    def _top(self) -> tuple[Tensor, Tensor]:
+        confidence, labels = self.pignistic.max(-1)
+        return confidence, labels
+
+    @property
     def labels(self) -> Tensor:
         """The most likely class under BetP: (…), integers."""
-        return measures.most_likely(self.pignistic)
+        return self._top[1]
 
-    @cached_property
+    @property
     def confidence(self) -> Tensor:
         """BetP of that class: (…)."""
-        return self.pignistic.amax(-1)
+        return self._top[0]
 
     @cached_property
     def credal_width(self) -> Tensor:

@@ -126,7 +126,7 @@ def repair_columns(
         raw_sum = mass.sum(0, keepdim=True)
         mass.clamp_min_(0)
         kept = mass.sum(0, keepdim=True)
-        mass[-1:] += (1 - kept).clamp_min(0)
+        mass[-1:].add_((1 - kept).clamp_min(0))
         mass.div_(kept.clamp_min(1))
         if method == "projection":
             universal_set = operators.budget.has_universal_set
