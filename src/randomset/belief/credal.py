@@ -105,7 +105,7 @@ def expectation_bounds(cost: Tensor, mass: Tensor, budget: Budget | BudgetOperat
     columns = cost.to(mass).reshape(-1, cost.shape[-1]).T  # (N, actions)
     member = operators.members_of_set
     terms = columns.index_select(0, member.column)
-    index = member.row.long()[:, None].expand_as(terms)
+    index = member.row[:, None].expand_as(terms)
     empty = terms.new_zeros(len(member.start), terms.shape[1])
     bounds = []
     with torch.autocast(mass.device.type, enabled=False):

@@ -140,7 +140,7 @@ def _share_out(mass: Tensor, operators: BudgetOperators, tolerance: float, max_s
     zero = mass.new_zeros(n, mass.shape[1])
     of_set = mass.index_select(0, owner)
     share = of_set / operators.sizes.to(mass.dtype).index_select(0, owner)[:, None]
-    index = owner.long()[:, None].expand_as(share)
+    index = owner[:, None].expand_as(share)
     for step in range(max_steps):
         p = zero.index_add(0, member, share).clamp_min(tiny)
         if step % 10 == 0:  # what a linear step could still gain bounds the distance to the optimum

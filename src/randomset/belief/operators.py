@@ -108,7 +108,7 @@ class SparseSum(nn.Module):
         value = None if (pairs.value == 1).all() and divisor is None else pairs.value[by_row].int()
         divisor = None if divisor is None else divisor[by_row].int()
         # Integers: `.half()` leaves them alone. Not persistent: they follow from the budget.
-        self.register_buffer("row", row.int(), persistent=False)
+        self.register_buffer("row", row, persistent=False)  # 64 bits: ONNX scatters by nothing less
         self.register_buffer("column", pairs.column[by_row].int(), persistent=False)
         self.register_buffer("start", (length.cumsum(0) - length).int(), persistent=False)
         self.register_buffer("value", value, persistent=False)

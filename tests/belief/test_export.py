@@ -1,0 +1,98 @@
+"""The whole way from logits to uncertainty leaves Python: ONNX, torch.export, torch.compile."""
+
+import shutil
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+from randomset import Budget, BudgetOperators, RandomSet, repair_belief
+from randomset.belief.credal import lower_from_mass, upper_from_mass
+from randomset.belief.measures import entropy, pignistic_from_mass
+from tests.strategies import random_budget
+
+BUDGETS = {
+    "sparse": random_budget(30, 60, seed=1, max_size=4),
+    "power set": Budget.powerset(6),
+    "thousand": random_budget(1000, 3000, seed=1, max_size=3),
+}
+
+
+class Prediction(nn.Module):
+    """What a deployed model computes after its last layer."""
+
+    def __init__(self, budget):
+        super().__init__()
+        self.raw = BudgetOperators(budget)
+        self.complete = BudgetOperators(budget.with_universal_set())
+
+    def forward(self, logits):
+        mass, _ = repair_belief(logits.sigmoid(), self.raw)
+        pignistic = pignistic_from_mass(mass, self.complete)
+        upper, lower = upper_from_mass(mass, self.complete), lower_from_mass(mass, self.complete)
+        top = pignistic.argmax(-1, keepdim=True)
+        width = (upper.gather(-1, top) - lower.gather(-1, top)).squeeze(-1)
+        return mass, pignistic, lower, upper, entropy(pignistic), width
+
+
+def expected(logits, budget):
+    answer = RandomSet.from_logits(logits, budget)
+    return (
+        answer.mass,
+        answer.pignistic,
+        answer.lower,
+        answer.upper,
+        answer.entropy,
+        answer.credal_width,
+    )
+
+
+def logits_for(budget, count, seed=0):
+    return torch.randn(count, len(budget), generator=torch.Generator().manual_seed(seed)) * 2 - 1
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.parametrize("budget", BUDGETS.values(), ids=BUDGETS)
+def test_onnx_gives_the_same_numbers_for_any_batch(budget, tmp_path):
+    import onnxruntime
+
+    path = tmp_path / "prediction.onnx"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the exporter's own
+        torch.onnx.export(
+            Prediction(budget).eval(),
+            (logits_for(budget, 3),),
+            str(path),
+            dynamo=True,
+            dynamic_shapes=({0: torch.export.Dim("batch", min=1)},),
+            verbose=False,
+        )
+    session = onnxruntime.InferenceSession(str(path))
+    for count in (1, 7):
+        logits = logits_for(budget, count, seed=count)
+        found = session.run(None, {session.get_inputs()[0].name: logits.numpy()})
+        for got, want in zip(found, expected(logits, budget), strict=True):
+            torch.testing.assert_close(torch.from_numpy(got), want, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("name", ["sparse", "power set"])
+def test_compiled_prediction(name):
+    budget = BUDGETS[name]
+    logits = logits_for(budget, 9)
+    compiled = torch.compile(Prediction(budget), fullgraph=True)
+    for got, want in zip(compiled(logits), expected(logits, budget), strict=True):
+        torch.testing.assert_close(got, want, atol=1e-5, rtol=1e-4)
+
+
+def test_the_state_of_a_prediction_fits_safetensors(tmp_path):
+    from safetensors.torch import load_file, save_file
+
+    module = Prediction(BUDGETS["sparse"])
+    save_file(module.state_dict(), tmp_path / "state.safetensors")
+    Prediction(BUDGETS["sparse"]).load_state_dict(load_file(tmp_path / "state.safetensors"))

@@ -1,0 +1,75 @@
+import sys
+
+import matplotlib.figure
+import numpy as np
+import pytest
+import torch
+from matplotlib import patches
+
+from randomset import Budget, RandomSet
+from randomset.errors import BudgetError, MissingPackageError, ShapeError
+from randomset.report.belief_figures import plot_bars, plot_simplex
+from tests.strategies import random_budget, random_mass
+
+THREE = Budget.powerset(["a", "b", "c"])
+
+
+def sample(seed=0):
+    return RandomSet.from_mass(random_mass(THREE, seed=seed), THREE)
+
+
+def test_the_simplex_shows_the_credal_set_where_it_is():
+    answer = sample()
+    (axes,) = plot_simplex(answer).axes
+    outlines = [p for p in axes.patches if isinstance(p, patches.Polygon)]
+    drawn = {tuple(round(float(v), 6) for v in corner) for corner in outlines[1].get_xy()}
+    for vertex in answer.vertices().tolist():
+        place = (vertex[1] + vertex[2] / 2, vertex[2] * 3**0.5 / 2)
+        assert tuple(round(v, 6) for v in place) in drawn
+    legend = axes.get_legend()
+    assert legend is not None
+    names = [text.get_text() for text in legend.get_texts()]
+    assert names == ["credal set", "vertices", "pignistic BetP", "lower bound, Bel", "upper bound, Pl"]
+
+
+@pytest.mark.parametrize(
+    "mass", [[1.0, 0, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0, 1.0], [0.5, 0, 0.1, 0.4, 0, 0, 0]]
+)
+def test_points_segments_and_ignorance_can_be_drawn(mass, tmp_path):
+    plot_simplex(RandomSet.from_mass(torch.tensor(mass), THREE)).savefig(tmp_path / "figure.png")
+    plot_bars(RandomSet.from_mass(torch.tensor(mass), THREE)).savefig(tmp_path / "bars.png")
+
+
+def test_bars_show_the_largest_masses_and_the_intervals():
+    budget = random_budget(40, 80, max_size=4)
+    answer = RandomSet.from_mass(random_mass(budget), budget)
+    sets, classes = plot_bars(answer, top=6).axes
+    widths = [bar.get_width() for bar in sets.containers[1]]
+    assert widths == pytest.approx(answer.mass.sort(descending=True).values[:6].tolist())
+    best = int(answer.labels)
+    assert classes.get_yticklabels()[0].get_text() == budget.classes[best]
+    assert np.sort(np.asarray(classes.lines[0].get_xdata())).tolist() == pytest.approx(
+        [answer.lower[best].item(), answer.upper[best].item()]
+    )
+
+
+def test_it_can_be_drawn_into_given_axes():
+    figure = matplotlib.figure.Figure()
+    axes = figure.subplots(1, 2)
+    assert plot_simplex(sample(), ax=axes[1]) is figure
+    assert axes[1].get_legend() is not None
+
+
+def test_what_cannot_be_drawn():
+    with pytest.raises(BudgetError, match="three classes only; got 4 classes"):
+        plot_simplex(RandomSet.from_mass(torch.tensor([0.25] * 4), Budget.singletons(4)))
+    batch = RandomSet.from_mass(random_mass(THREE, 2), THREE)
+    with pytest.raises(ShapeError, match=r"got \(2,\) samples\. Select it: answer\[0\]"):
+        plot_bars(batch)
+
+
+def test_without_matplotlib_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    for plot in (plot_simplex, plot_bars):
+        with pytest.raises(MissingPackageError, match=r"pip install 'randomset\[plot\]'"):
+            plot(sample())

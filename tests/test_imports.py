@@ -1,0 +1,99 @@
+"""Imports point one way, and the core stays light."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parent.parent / "src" / "randomset"
+
+# A room may import itself and what stands before it. Rooms on one line do not know each other.
+ORDER = [
+    ["errors"],
+    ["belief"],
+    ["budgeting"],
+    ["nn", "baselines"],
+    ["data", "training"],
+    ["evaluation"],
+    ["paper", "report", "serving"],
+    ["sklearn", "cli"],
+]
+LEVEL = {room: level for level, rooms in enumerate(ORDER) for room in rooms}
+
+# What the mathematics may use beside torch, and only inside the function that needs it.
+LATE = {"pandas", "safetensors", "numpy"}
+
+
+def modules():
+    return sorted(SOURCE.rglob("*.py"))
+
+
+def room_of(path):
+    return path.relative_to(SOURCE).with_suffix("").parts[0]
+
+
+def imports(path):
+    """Yield (module, line, whether it runs when the file is imported)."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    typing_only = {
+        id(node)
+        for block in ast.walk(tree)
+        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
+        for node in ast.walk(block)
+    }
+    inside = {
+        id(node)
+        for function in ast.walk(tree)
+        if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef))
+        for node in ast.walk(function)
+    }
+    for node in ast.walk(tree):
+        eager = id(node) not in typing_only and id(node) not in inside
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node.lineno, eager) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno} imports relatively"
+            name = node.module or ""
+            yield name, node.lineno, eager
+            if name == "randomset":
+                yield from ((f"randomset.{alias.name}", node.lineno, eager) for alias in node.names)
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(SOURCE)))
+def test_imports_point_one_way(path):
+    room = room_of(path)
+    if room == "__init__":
+        return  # the face of the library: it may show every room
+    assert room in LEVEL, f"{room} has no place in the order of rooms: add it to {__file__}"
+    for name, line, _ in imports(path):
+        parts = name.split(".")
+        if parts[0] != "randomset" or len(parts) == 1:
+            continue
+        target = parts[1]
+        allowed = target == room or LEVEL.get(target, 99) < LEVEL[room]
+        assert allowed, f"{path.name}:{line}: {room} must not import {target}"
+
+
+@pytest.mark.parametrize("path", sorted((SOURCE / "belief").glob("*.py")), ids=lambda p: p.name)
+def test_the_mathematics_needs_torch_alone(path):
+    for name, line, eager in imports(path):
+        top = name.split(".")[0]
+        if top in {"torch", "randomset"} or top in sys.stdlib_module_names:
+            continue
+        assert top in LATE, f"{path.name}:{line} imports {top}"
+        assert not eager, f"{path.name}:{line} imports {top} when the file is loaded"
+
+
+def test_a_wrong_arrow_would_be_found(tmp_path):
+    bad = tmp_path / "bad.py"
+    bad.write_text("def f():\n    from randomset.report import belief_figures\n", encoding="utf-8")
+    assert [(name, eager) for name, _, eager in imports(bad)] == [("randomset.report", False)]
+
+
+def test_import_brings_no_optional_package():
+    heavy = ["matplotlib", "pandas", "sklearn", "scipy", "lightning", "torchvision", "timm", "onnx"]
+    code = f"import sys, randomset; print([m for m in {heavy} if m in sys.modules])"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[]"
