@@ -37,7 +37,7 @@ bench: $(VENV)/plot.stamp  ## the claims of speed, measured side by side
 	  env -u OMP_WAIT_POLICY $(BIN)/python -m benchmarks.$$script || exit 1; done
 
 docs: $(VENV)/docs.stamp  ## build the documentation into site/
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "Open site/index.html"
 
 clean:  ## remove what the other targets made
