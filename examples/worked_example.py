@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 import randomset as rs
-from randomset.report.belief_figures import plot_bars, plot_simplex
+from randomset.report import plot_bars, plot_simplex
 
 OUT = Path("demo")
 

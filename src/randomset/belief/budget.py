@@ -7,10 +7,11 @@ import itertools
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from typing import TYPE_CHECKING, Any
 
 import torch
 
+from randomset.belief.naming import Members, braces, checked_classes, checked_set
 from randomset.errors import BudgetError, FileFormatError, LabelError
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class Budget:
     # -- construction ---------------------------------------------------------------------------
 
     @classmethod
-    def from_sets(cls, sets: Iterable[Iterable[str | SupportsIndex]], classes: int | Iterable[str]) -> Budget:
+    def from_sets(cls, sets: Iterable[Members], classes: int | Iterable[str]) -> Budget:
         """Build a budget from sets of class names or class indices; singletons are added.
 
         `classes` gives the names in the order of the labels, or only their number.
@@ -57,15 +58,15 @@ class Budget:
         >>> Budget.from_sets([[0, 2], ["b", "c"], (0, 1, 2)], "abc").set_names
         ('{a}', '{b}', '{c}', '{a, c}', '{b, c}', '{a, b, c}')
         """
-        names = _checked_classes(classes)
+        names = checked_classes(classes)
         position = {name: i for i, name in enumerate(names)}
         seen: set[tuple[int, ...]] = set()
         for members in sets:
-            focal = _checked_set(members, names, position)
+            focal = checked_set(members, names, position)
             if focal in seen:
                 raise BudgetError(
                     "a set appears twice in the budget",
-                    got=_braces(names[c] for c in focal),
+                    got=braces(names[c] for c in focal),
                     remedy="Name every set once; the singletons need not be named at all",
                 )
             seen.add(focal)
@@ -89,7 +90,7 @@ class Budget:
         >>> len(Budget.powerset(10)), len(Budget.powerset("abc", universal_set=False))
         (1023, 6)
         """
-        names = _checked_classes(classes)
+        names = checked_classes(classes)
         n = len(names)
         if n > MAX_POWERSET_CLASSES:
             raise BudgetError(
@@ -129,7 +130,7 @@ class Budget:
     @cached_property
     def set_names(self) -> tuple[str, ...]:
         """Every set in words, such as ``{cat, dog}``."""
-        return tuple(_braces(self._classes[c] for c in focal) for focal in self._sets)
+        return tuple(braces(self._classes[c] for c in focal) for focal in self._sets)
 
     @property
     def num_classes(self) -> int:
@@ -149,17 +150,17 @@ class Budget:
         """Iterate over the sets as tuples of class names."""
         return (tuple(self._classes[c] for c in focal) for focal in self._sets)
 
-    def index(self, members: Iterable[str | SupportsIndex]) -> int:
+    def index(self, members: Members) -> int:
         """Return the position of a set of class names or indices."""
-        focal = _checked_set(members, self._classes, self._class_position)
+        focal = checked_set(members, self._classes, self._class_position)
         try:
             return self._position[focal]
         except KeyError:
-            name = _braces(self._classes[c] for c in focal)
+            name = braces(self._classes[c] for c in focal)
             raise BudgetError("the set is not in the budget", got=name) from None
 
-    def __contains__(self, members: Iterable[str | SupportsIndex]) -> bool:
-        focal = _checked_set(members, self._classes, self._class_position)
+    def __contains__(self, members: Members) -> bool:
+        focal = checked_set(members, self._classes, self._class_position)
         return focal in self._position
 
     @cached_property
@@ -191,13 +192,13 @@ class Budget:
             for i in range(len(focal))
         )
 
-    def mask_from_sets(self, sets: Iterable[Iterable[str | SupportsIndex]]) -> torch.Tensor:
+    def mask_from_sets(self, sets: Iterable[Members]) -> torch.Tensor:
         """Turn sets of class names or indices, in the budget or not, into a boolean mask (M × N).
 
         >>> Budget.singletons("abc").mask_from_sets([{"a", "c"}, [1]]).tolist()
         [[True, False, True], [False, True, False]]
         """
-        focal = [_checked_set(s, self._classes, self._class_position, LabelError) for s in sets]
+        focal = [checked_set(s, self._classes, self._class_position, LabelError) for s in sets]
         mask = torch.zeros(len(focal), self.num_classes, dtype=torch.bool)
         rows = [i for i, members in enumerate(focal) for _ in members]
         mask[rows, list(itertools.chain.from_iterable(focal))] = True
@@ -234,7 +235,7 @@ class Budget:
         k, shown = self.num_sets, 4
         text = f"Budget({self.num_classes} classes, {k} set{'' if k == 1 else 's'}"
         first = itertools.islice(self, self.num_classes, self.num_classes + shown)
-        names = [_braces(focal) for focal in first]
+        names = [braces(focal) for focal in first]
         if names:
             text += ": " + ", ".join(names) + (" …" if k > shown else "")
         return text + ")"
@@ -283,59 +284,3 @@ class Budget:
             if not (isinstance(focal, list) and all(type(c) is int for c in focal)):
                 raise FileFormatError("a set of the budget is not a list of class indices", got=focal)
         return cls.from_sets(sets, classes)
-
-
-def _braces(names: Iterable[str]) -> str:
-    return "{" + ", ".join(names) + "}"
-
-
-def _checked_classes(classes: int | Iterable[str]) -> tuple[str, ...]:
-    names = tuple(str(c) for c in range(classes)) if isinstance(classes, int) else tuple(classes)
-    for name in names:
-        if not isinstance(name, str):
-            raise BudgetError("a class name is not text", got=name, remedy="Use str(name)")
-    if len(names) < 2:
-        raise BudgetError(
-            "there is nothing to classify", got=f"{len(names)} class(es)", expected="two or more"
-        )
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise BudgetError("two classes have the same name", got=twice)
-    return names
-
-
-def _checked_set(
-    members: Iterable[str | SupportsIndex],
-    names: tuple[str, ...],
-    position: dict[str, int],
-    kind: type[BudgetError] | type[LabelError] = BudgetError,
-) -> tuple[int, ...]:
-    if isinstance(members, str) or not isinstance(members, Iterable):
-        raise kind(
-            "a set of classes is not a collection",
-            got=members,
-            expected="names or indices in a set, list or tuple",
-        )
-    focal: set[int] = set()
-    for member in members:
-        if isinstance(member, str):
-            if member not in position:
-                raise kind("unknown class name", got=member, expected=f"one of {_few(names)}")
-            focal.add(position[member])
-            continue
-        try:
-            if isinstance(member, bool):
-                raise TypeError
-            index = member.__index__()
-        except (AttributeError, TypeError):
-            raise kind("a class is neither a name nor an index", got=member) from None
-        if not 0 <= index < len(names):
-            raise kind("class index out of range", got=index, expected=f"0 to {len(names) - 1}")
-        focal.add(index)
-    if not focal:
-        raise kind("a set of classes is empty", got="{}", expected="at least one class in every set")
-    return tuple(sorted(focal))
-
-
-def _few(names: Sequence[str], shown: int = 10) -> str:
-    return ", ".join(names[:shown]) + (", …" if len(names) > shown else "")

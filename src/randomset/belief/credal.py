@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
-from typing import SupportsIndex
 
 import torch
 from torch import Tensor
 
 from randomset.belief.budget import Budget
 from randomset.belief.flow import can_be_shared_out
+from randomset.belief.naming import Members
 from randomset.belief.operators import (
     BudgetOperators,
     PowerSetTransform,
@@ -56,7 +56,7 @@ def upper_from_mass(mass: Tensor, budget: Budget | BudgetOperators) -> Tensor:
 
 
 def set_bounds(
-    mass: Tensor, budget: Budget | BudgetOperators, sets: Tensor | Iterable[Iterable[str | SupportsIndex]]
+    mass: Tensor, budget: Budget | BudgetOperators, sets: Tensor | Iterable[Members]
 ) -> tuple[Tensor, Tensor]:
     """Lower and upper probability of any sets of classes: two tensors (…, M) from masses (…, |O|).
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
@@ -13,6 +13,7 @@ from torch import Tensor
 from randomset.belief import credal, decision, fusion, measures, storage, text, transforms
 from randomset.belief.budget import Budget
 from randomset.belief.labels import check_distribution
+from randomset.belief.naming import Members
 from randomset.belief.operators import BudgetOperators, over_sets_each
 from randomset.belief.repair import Repair, Validity, repair_columns
 from randomset.errors import BudgetError, InvalidBeliefError, MissingPackageError, RandomSetError
@@ -207,7 +208,7 @@ class RandomSet:
 
     # -- questions ------------------------------------------------------------------------------
 
-    def bounds(self, sets: Tensor | Iterable[Iterable[str | SupportsIndex]]) -> tuple[Tensor, Tensor]:
+    def bounds(self, sets: Tensor | Iterable[Members]) -> tuple[Tensor, Tensor]:
         """Lower and upper probability of any sets of classes: see `set_bounds`."""
         return credal.set_bounds(self.mass, self.budget, sets)
 

@@ -1,0 +1,72 @@
+"""Classes and sets of classes as users write them: by name or by index, in any collection."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import SupportsIndex, TypeAlias
+
+from randomset.errors import BudgetError, LabelError
+
+__all__ = ["Members", "braces", "checked_classes", "checked_set"]
+
+Members: TypeAlias = "Iterable[str | SupportsIndex]"
+"""A set of classes: names or indices."""
+
+
+def braces(names: Iterable[str]) -> str:
+    """Write a set: {cat, dog}."""
+    return "{" + ", ".join(names) + "}"
+
+
+def checked_classes(classes: int | Iterable[str]) -> tuple[str, ...]:
+    """Return the names of the classes; a number N stands for the names 0 to N − 1."""
+    names = tuple(str(c) for c in range(classes)) if isinstance(classes, int) else tuple(classes)
+    for name in names:
+        if not isinstance(name, str):
+            raise BudgetError("a class name is not text", got=name, remedy="Use str(name)")
+    if len(names) < 2:
+        raise BudgetError(
+            "there is nothing to classify", got=f"{len(names)} class(es)", expected="two or more"
+        )
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise BudgetError("two classes have the same name", got=twice)
+    return names
+
+
+def checked_set(
+    members: Members,
+    names: tuple[str, ...],
+    position: dict[str, int],
+    kind: type[BudgetError] | type[LabelError] = BudgetError,
+) -> tuple[int, ...]:
+    """Return the sorted indices of a set of names or indices, or raise an error of the given kind."""
+    if isinstance(members, str) or not isinstance(members, Iterable):
+        raise kind(
+            "a set of classes is not a collection",
+            got=members,
+            expected="names or indices in a set, list or tuple",
+        )
+    focal: set[int] = set()
+    for member in members:
+        if isinstance(member, str):
+            if member not in position:
+                raise kind("unknown class name", got=member, expected=f"one of {_few(names)}")
+            focal.add(position[member])
+            continue
+        try:
+            if isinstance(member, bool):
+                raise TypeError
+            index = member.__index__()
+        except (AttributeError, TypeError):
+            raise kind("a class is neither a name nor an index", got=member) from None
+        if not 0 <= index < len(names):
+            raise kind("class index out of range", got=index, expected=f"0 to {len(names) - 1}")
+        focal.add(index)
+    if not focal:
+        raise kind("a set of classes is empty", got="{}", expected="at least one class in every set")
+    return tuple(sorted(focal))
+
+
+def _few(names: Sequence[str], shown: int = 10) -> str:
+    return ", ".join(names[:shown]) + (", …" if len(names) > shown else "")
