@@ -14,7 +14,7 @@ import warnings
 import torch
 
 from benchmarks.families import memory_ratio, seconds
-from randomset import Budget, belief_from_mass, mass_from_belief
+from randomset import Budget, BudgetOperators, belief_from_mass, mass_from_belief
 
 SAMPLES = 100
 
@@ -52,7 +52,7 @@ def main() -> None:
         mass = torch.rand(SAMPLES, len(budget))
         mass /= mass.sum(-1, keepdim=True)
         belief = belief_from_mass(mass, budget)
-        transform = budget.operators().transform
+        transform = BudgetOperators(budget).transform
         assert transform is not None
         start = time.perf_counter()
         matrix = sparse_moebius(n, transform.code.long())

@@ -1,5 +1,6 @@
 """Random-set neural networks: classifiers that know when they do not know."""
 
+from randomset import errors
 from randomset.belief import credal, decision, fusion, measures
 from randomset.belief.budget import Budget
 from randomset.belief.labels import (
@@ -33,6 +34,7 @@ __all__ = [
     "commonality_from_mass",
     "credal",
     "decision",
+    "errors",
     "fusion",
     "mass_from_belief",
     "measures",

@@ -41,7 +41,7 @@ class BudgetError(RandomSetError):
 
 
 class ShapeError(RandomSetError):
-    """A tensor whose shape does not fit the budget or its partner."""
+    """A tensor whose shape or type does not fit the budget or its partner."""
 
 
 class InvalidBeliefError(RandomSetError):
@@ -60,7 +60,11 @@ class MissingPackageError(RandomSetError, ImportError):
     """An optional package is not installed; the message names the extra that brings it."""
 
     def __init__(self, package: str, extra: str) -> None:
+        self._parts = (package, extra)
         super().__init__(
             f"the package {package!r} is not installed",
             remedy=f"Install it with: pip install 'randomset[{extra}]'",
         )
+
+    def __reduce__(self) -> tuple[type, tuple[str, str]]:
+        return type(self), self._parts

@@ -64,7 +64,7 @@ def test_json_round_trip(budget):
 
 def test_copies_are_equal_and_leave_the_cache_behind():
     budget = Budget.from_sets([{0, 1}], 3)
-    budget.operators()
+    budget.operators_on(torch.device("cpu"))
     for again in (copy.deepcopy(budget), pickle.loads(pickle.dumps(budget))):
         assert again == budget
         assert not again._operators
@@ -109,8 +109,20 @@ def test_mask_and_index():
     assert budget.mask_from_sets([["car"], {0, 2}]).tolist() == [[0, 0, 0, 1], [1, 0, 1, 0]]
     assert budget.index(["dog", "cat"]) == 4
     assert {"fox"} in budget
+    assert {"fox", "zebra"} not in budget
     with pytest.raises(BudgetError, match=r"not in the budget; got \{dog, fox\}"):
         budget.index({"dog", "fox"})
+
+
+def test_the_plain_constructor_checks_too():
+    assert Budget("abc", [{"a", "b"}]) == Budget.from_sets([{0, 1}], "abc")
+    assert Budget(np.int64(3)) == Budget.singletons(3)
+    with pytest.raises(BudgetError, match="appears twice"):
+        Budget("abc", [{0, 1}, {1, 0}])
+
+
+def test_large_sets_do_not_flood_the_screen():
+    assert len(repr(Budget.singletons(1000).with_universal_set())) < 100
 
 
 def test_it_cannot_be_changed():
@@ -127,6 +139,11 @@ def test_it_cannot_be_changed():
         ([[]], 3, "a set of classes is empty"),
         ([{0, 1}, [1, 0]], 3, r"a set appears twice in the budget; got \{0, 1\}"),
         ([{"cow", "dog"}], ANIMALS, "unknown class name; got cow; expected one of cat, dog"),
+        ([{"dgo"}], ANIMALS, r"unknown class name; got dgo; .*Did you mean dog\?"),
+        ([torch.tensor([False, True, True])], 3, r"no list of class indices; got torch\.bool \(3,\)"),
+        ([{1, 2}], [1, 2, 3], "a class name is not text; got 1; .*always means a position"),
+        ([], 2.5, "neither names nor their number; got 2.5"),
+        ([], ["a", "\ud800"], "not valid Unicode"),
         ([{0, 7}], 3, "class index out of range; got 7; expected 0 to 2"),
         ([{0, -1}], 3, "class index out of range; got -1"),
         ([[0.5, 1]], 3, "a class is neither a name nor an index; got 0.5"),

@@ -19,7 +19,7 @@ from randomset.belief.decision import (
     reject,
     utility,
 )
-from randomset.errors import RandomSetError, ShapeError
+from randomset.errors import LabelError, RandomSetError, ShapeError
 from tests import oracles
 from tests.strategies import budgets, random_mass, seeds
 
@@ -137,6 +137,13 @@ def test_bad_input():
         maximality(mass, budget, torch.zeros(3))
     with pytest.raises(ShapeError, match=r"the costs have the wrong shape; got \(2, 4\)"):
         minimum_expected_cost(mass, budget, torch.zeros(2, 4))
+    for bad in (float("nan"), float("inf")):
+        cost = torch.tensor([[0.0, 1.0, bad], [1.0, 0.0, 1.0]])
+        for decide in (minimum_expected_cost, interval_dominance, maximality):
+            with pytest.raises(RandomSetError, match=f"the costs are not finite; got {bad}"):
+                decide(mass, budget, cost)
+    with pytest.raises(LabelError, match="a label is not a class index"):
+        utility(torch.ones(1, 3).bool(), torch.tensor([3]))
     with pytest.raises(RandomSetError, match=r"13 classes; expected at most 12\. Use maximality"):
         e_admissibility(torch.full((13,), 1 / 13), Budget.singletons(13))
     with pytest.raises(ShapeError, match="the decisions do not fit the labels"):

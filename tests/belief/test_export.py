@@ -7,9 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from randomset import Budget, BudgetOperators, RandomSet, repair_belief
-from randomset.belief.credal import lower_from_mass, upper_from_mass
-from randomset.belief.measures import entropy, pignistic_from_mass
+from randomset import Budget, BudgetOperators, RandomSet
 from tests.strategies import random_budget
 
 BUDGETS = {
@@ -19,25 +17,7 @@ BUDGETS = {
 }
 
 
-class Prediction(nn.Module):
-    """What a deployed model computes after its last layer."""
-
-    def __init__(self, budget):
-        super().__init__()
-        self.raw = BudgetOperators(budget)
-        self.complete = BudgetOperators(budget.with_universal_set())
-
-    def forward(self, logits):
-        mass, _ = repair_belief(logits.sigmoid(), self.raw)
-        pignistic = pignistic_from_mass(mass, self.complete)
-        upper, lower = upper_from_mass(mass, self.complete), lower_from_mass(mass, self.complete)
-        top = pignistic.argmax(-1, keepdim=True)
-        width = (upper.gather(-1, top) - lower.gather(-1, top)).squeeze(-1)
-        return mass, pignistic, lower, upper, entropy(pignistic), width
-
-
-def expected(logits, budget):
-    answer = RandomSet.from_logits(logits, budget)
+def everything(answer):
     return (
         answer.mass,
         answer.pignistic,
@@ -46,6 +26,21 @@ def expected(logits, budget):
         answer.entropy,
         answer.credal_width,
     )
+
+
+class Prediction(nn.Module):
+    """What a deployed model computes after its last layer."""
+
+    def __init__(self, budget):
+        super().__init__()
+        self.operators = BudgetOperators(budget)
+
+    def forward(self, logits):
+        return everything(RandomSet.from_logits(logits, self.operators))
+
+
+def expected(logits, budget):
+    return everything(RandomSet.from_logits(logits, budget))
 
 
 def logits_for(budget, count, seed=0):

@@ -112,6 +112,16 @@ def test_zadehs_paradox_by_hand():
     assert mass[fused.index(["meningitis", "concussion", "tumour"])].item() == pytest.approx(0.9999)
 
 
+def test_nearly_complete_contradiction_is_still_resolved():
+    budget = Budget.singletons(30)
+    masses = torch.zeros(2, 30, dtype=torch.float64)
+    masses[0, 0] = masses[1, 1] = 1 - 1e-7
+    masses[:, 2] = 1e-7
+    mass, _, conflict = dempster(list(masses), [budget, budget])
+    assert mass[2].item() == pytest.approx(1)
+    assert conflict.item() == pytest.approx(1)
+
+
 def test_discounting():
     budget = Budget.singletons("ab")
     mass = torch.tensor([[0.6, 0.4], [1.0, 0.0]])

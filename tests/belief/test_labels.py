@@ -1,9 +1,11 @@
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 
 from randomset import (
     Budget,
+    BudgetOperators,
     belief_from_classes,
     belief_from_label_sets,
     belief_from_mass,
@@ -71,8 +73,19 @@ def test_shapes_and_types():
 
 @pytest.mark.parametrize("bad", [4, -1, 1000])
 def test_a_label_beyond_the_classes(bad):
-    with pytest.raises(LabelError, match=f"not a class index; got {bad}; expected 0 to 3"):
+    with pytest.raises(LabelError, match=f"not a class index; got {bad} in sample 1; expected 0 to 3"):
         belief_from_classes(torch.tensor([0, bad]), PETS)
+
+
+def test_arrays_lists_and_names_will_do():
+    expected = [[1, 0, 0, 0, 1, 1], [0, 0, 0, 1, 0, 0]]
+    for labels in ([0, 3], np.array([0, 3]), torch.tensor([0, 3], dtype=torch.uint16)):
+        assert belief_from_classes(labels, PETS).tolist() == expected
+    assert belief_from_label_sets([{"cat"}, {"bus"}], PETS).tolist() == expected
+    assert belief_from_label_sets([{"cat"}, [3]], BudgetOperators(PETS)).tolist() == expected
+    assert belief_from_probabilities([1.0, 0.0, 0.0, 0.0], PETS).tolist() == expected[0]
+    with pytest.raises(LabelError, match=r"not numbers; got list \['cat'.*go to belief_from_label_sets"):
+        belief_from_classes(["cat", "dog"], PETS)
 
 
 def test_labels_of_the_wrong_kind():

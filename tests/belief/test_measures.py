@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from scipy.optimize import minimize
 
-from randomset import Budget
+from randomset import Budget, BudgetOperators
 from randomset.belief import measures
 from randomset.belief.measures import (
     discord,
@@ -16,6 +16,7 @@ from randomset.belief.measures import (
     pignistic_from_mass,
     upper_entropy,
 )
+from randomset.errors import RandomSetError
 from tests import oracles
 from tests.strategies import budgets, random_budget, random_mass, seeds
 
@@ -27,6 +28,17 @@ def test_entropy_in_bits_and_nats():
     certain = entropy(torch.tensor([1.0, 0.0]))
     assert certain.item() == 0
     assert not certain.signbit().item()
+
+
+@pytest.mark.parametrize("base", [1.0, 0.5, 0.0, -2.0, float("nan")])
+def test_a_base_that_is_none(base):
+    with pytest.raises(RandomSetError, match="the base of a logarithm is too small"):
+        entropy(torch.tensor([0.5, 0.5]), base=base)
+
+
+def test_the_smallest_entropy_of_many_classes_is_refused():
+    with pytest.raises(RandomSetError, match="too many; got 9 classes; expected at most 8"):
+        lower_entropy(torch.full((9,), 1 / 9), Budget.singletons(9))
 
 
 def test_the_gradient_of_the_entropy_is_finite_at_certainty():
@@ -99,8 +111,15 @@ def test_the_two_ways_to_the_largest_entropy_agree(budget, seed):
     mass = random_mass(budget, 3, seed=seed)
     exact = most_entropic(mass, budget)
     assert exact.sum(-1).tolist() == pytest.approx([1] * 3)
-    shared = measures._share_out(mass.T.contiguous(), budget.operators(), 1e-6, 20_000).T
+    shared = measures._share_out(mass.T.contiguous(), BudgetOperators(budget), 1e-6, 20_000).T
     torch.testing.assert_close(entropy(shared), entropy(exact), atol=1e-5, rtol=0)
+
+
+def test_the_largest_entropy_does_not_depend_on_the_neighbours():
+    budget = random_budget(15, 30, seed=3)
+    mass = random_mass(budget, 6)
+    alone = torch.stack([most_entropic(one, budget) for one in mass])
+    torch.testing.assert_close(most_entropic(mass, budget), alone)
 
 
 def test_the_largest_entropy_of_a_thousand_classes():

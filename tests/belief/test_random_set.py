@@ -67,6 +67,8 @@ def test_explanation(answer):
     assert answer.explain(1) == "1.00 on {car}; predicted car, probability in [1.00, 1.00]"
     unsure = RandomSet.from_belief(torch.tensor([0.2, 0.1, 0.0, 0.3]), PETS)
     assert unsure.explain(top=1) == "0.70 on Θ (all classes); predicted cat, probability in [0.20, 0.90]"
+    thin = RandomSet.from_mass(torch.full((1023,), 1 / 1023), Budget.powerset(10))
+    assert thin.explain().startswith("1e-03 on {0}; predicted")
     with pytest.raises(ShapeError, match=r"got \(2,\) samples. Give its index"):
         answer.explain()
 
@@ -128,6 +130,68 @@ def test_indexing(index):
     assert torch.equal(part.validity.negative, whole.validity.negative[index])
 
 
+def test_empty_batches():
+    empty = RandomSet.from_logits(torch.zeros(0, len(PETS)), PETS)
+    assert len(empty[torch.zeros(0, dtype=torch.bool)]) == 0
+    assert len(empty[[]]) == 0
+    assert "0 samples" in empty._repr_html_()
+    assert len(empty.to_frame(probabilities=True)) == 0
+    assert empty.contains(torch.full((3,), 1 / 3)).shape == (0,)
+    many = Budget.singletons(20)
+    assert RandomSet.from_logits(torch.zeros(0, 20), many).contains(torch.full((20,), 0.05)).shape == (0,)
+
+
+def test_samples_taken_apart_can_be_joined_again():
+    whole = RandomSet.from_logits(torch.randn(3, len(PETS)), PETS)
+    again = RandomSet.concatenate(one for one in whole)
+    assert torch.equal(again.mass, whole.mass)
+    with pytest.raises(ShapeError, match=r"different shapes cannot be joined; got \(\) and \(3,\)"):
+        RandomSet.concatenate([whole, whole[0]])
+
+
+def test_arrays_and_lists_will_do():
+    logits = np.random.default_rng(0).normal(size=(2, len(PETS)))
+    assert RandomSet.from_logits(logits, PETS).mass.dtype == torch.float64
+    assert RandomSet.from_mass([0.5, 0.0, 0.1, 0.4], PETS).label_names == ["cat"]
+    with pytest.raises(
+        ShapeError, match="not numbers; got Budget; expected a tensor, an array or a list first"
+    ):
+        RandomSet.from_logits(PETS, logits)  # type: ignore[arg-type]
+
+
+def test_rounding_in_the_masses_is_forgiven_and_mended():
+    answer = RandomSet.from_mass(torch.tensor([1.00005, -0.00005, 0.0, 0.0]), PETS)
+    assert answer.mass.tolist() == [1, 0, 0, 0, 0]
+    half = torch.randn(50, len(PETS)).bfloat16().softmax(-1)
+    assert RandomSet.from_mass(half, PETS).mass.sum(-1).tolist() == pytest.approx([1] * 50)
+    with pytest.raises(InvalidBeliefError, match=r"sum to one; got 1\.0009"):
+        RandomSet.from_mass(torch.tensor([1.0009, 0.0, 0.0, 0.0], dtype=torch.float64), PETS)
+
+
+def test_cautious_rejection_and_names(answer):
+    unsure = RandomSet.from_mass(torch.tensor([[0.0, 0.0, 0.0, 1.0], [0.9, 0.0, 0.1, 0.0]]), PETS)
+    assert unsure.reject(0.5).tolist() == [0, 0]
+    assert unsure.reject(0.5, by="lower").tolist() == [-1, 0]
+    assert unsure.names(unsure.reject(0.5, by="lower")) == [None, "cat"]
+    assert unsure.names(unsure.decide("e-admissibility")) == [("cat", "dog"), ("cat",)]
+    cost = torch.tensor([[0.0, 1.0, 50.0], [1.0, 1.0, 0.0]])
+    assert answer.decide("maximality", cost).tolist() == [[False, True], [False, True]]
+    with pytest.raises(RandomSetError, match="unknown criterion; got upper"):
+        answer.reject(0.5, by="upper")
+
+
+def test_fused_predictions_remember_that_their_sources_were_repaired():
+    broken = RandomSet.from_belief(torch.tensor([[0.5, 0.2, 0.1, 0.6]]), PETS)
+    sound = RandomSet.from_mass(torch.tensor([[0.5, 0.0, 0.1, 0.4]]), PETS)
+    assert broken.combine(sound).validity.repaired.tolist() == [True]
+    many = sound[0].discount(torch.tensor([0.5, 0.9]))
+    assert many.validity.repaired.shape == (2,)
+    with pytest.raises(ShapeError, match=r"batches do not fit each other; got \(3,\) and \(2,\)"):
+        sound[[0, 0, 0]].combine(sound[[0, 0]])
+    with pytest.raises(RandomSetError, match="only random sets can be combined; got list"):
+        sound.combine([broken])  # type: ignore[arg-type]
+
+
 def test_an_index_never_reaches_into_the_sets(answer):
     for index in ((0, 1), (slice(None), 2), 2, [5]):
         with pytest.raises(IndexError):
@@ -142,6 +206,8 @@ def test_it_is_immutable(answer):
         answer.mass = SECTION_2
     with pytest.raises(AttributeError, match="immutable"):
         answer.note = "hello"
+    with pytest.raises(AttributeError, match="immutable"):
+        del answer.mass
 
 
 def test_answers_are_computed_once(answer):
@@ -191,6 +257,7 @@ def test_html_is_escaped_and_short():
 def test_repr(answer):
     assert repr(answer).startswith("RandomSet(2 samples over 3 classes, 2 sets; mean confidence 0.850")
     assert repr(answer[:0]) == "RandomSet(0 samples over 3 classes, 2 sets)"
+    assert repr(answer[:1]).startswith("RandomSet(1 sample over")
     assert "(2, 1) samples" in repr(RandomSet.from_mass(SECTION_2.expand(2, 1, 4), PETS))
 
 
@@ -235,6 +302,18 @@ class TestFiles:
             answer[:1].save(path)
         assert path.read_bytes() == before
         assert list(tmp_path.iterdir()) == [path]
+
+    def test_others_may_read_it(self, answer, tmp_path):
+        plain = tmp_path / "plain"
+        plain.touch()
+        path = answer.save(tmp_path / "answer.safetensors")
+        assert path.stat().st_mode == plain.stat().st_mode
+
+    def test_a_folder_in_the_way(self, answer, tmp_path):
+        with pytest.raises(RandomSetError, match="this is no place for a file"):
+            answer.save(tmp_path)
+        with pytest.raises(FileFormatError, match="this is a folder, not a file"):
+            RandomSet.load(tmp_path)
 
     def test_a_missing_folder(self, answer, tmp_path):
         with pytest.raises(RandomSetError, match="the folder does not exist"):
@@ -288,7 +367,7 @@ def test_any_numbers_give_an_answer_or_a_clear_error(values):
 @pytest.mark.parametrize(
     ("build", "values", "message"),
     [
-        (RandomSet.from_belief, [0.1, float("nan"), 0.1, 0.1], "the beliefs are not finite; got nan"),
+        (RandomSet.from_belief, [0.1, float("nan"), 0.1, 0.1], "outputs are not finite; got nan"),
         (RandomSet.from_belief, [0.1, 3.5, 0.1, 0.1], "out of range; got 3.5.*use RandomSet.from_logits"),
         (RandomSet.from_logits, [0.1, float("nan"), 0.1, 0.1], "not finite; got nan"),
         (RandomSet.from_mass, [0.1, 0.1, 0.1, 0.1], "the masses do not sum to one; got 0.4"),

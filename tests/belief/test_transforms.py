@@ -226,6 +226,14 @@ def test_wrong_last_dimension():
         mass_from_belief(torch.zeros(2, 5), budget)
     with pytest.raises(ShapeError, match=r"got \(\)"):
         belief_from_mass(torch.tensor(1.0), budget)
+    with pytest.raises(ShapeError, match=r"are not a tensor; got ndarray.*torch.as_tensor"):
+        belief_from_mass(np.zeros(4), budget)  # type: ignore[arg-type]
+    with pytest.raises(BudgetError, match="this is no budget; got int"):
+        belief_from_mass(torch.zeros(4), 4)  # type: ignore[arg-type]
+    with pytest.raises(
+        ShapeError, match=r"got \(5,\).*lives on the budget with Θ: use its own, answer.budget"
+    ):
+        belief_from_mass(torch.zeros(5), budget)
     with pytest.raises(ShapeError, match=r"not floating-point numbers; got torch.int64"):
         belief_from_mass(torch.zeros(4, dtype=torch.long), budget)
 
@@ -241,7 +249,8 @@ class TestOperatorsInAModule:
 
     def test_state_dict_round_trip(self):
         one, two = self.network(BUDGETS["sparse open"]), self.network(BUDGETS["sparse open"])
-        assert set(one.state_dict()) == {"operators.members", "layer.weight", "layer.bias"}
+        keys = {"operators.members", "operators.fingerprint", "layer.weight", "layer.bias"}
+        assert set(one.state_dict()) == keys
         two.load_state_dict(one.state_dict())
         assert torch.equal(one.layer.weight, two.layer.weight)
 
@@ -251,8 +260,44 @@ class TestOperatorsInAModule:
         with pytest.raises(BudgetError, match="the saved state belongs to another budget"):
             two.load_state_dict(one.state_dict())
         three = self.network(Budget.from_sets([{0, 1}, {1, 2}], 3))
-        with pytest.raises(BudgetError, match="3 classes and 1 set; expected 3 classes and 2 sets"):
+        with pytest.raises(
+            BudgetError, match=r"3 classes and 1 set: \{0, 1\}; expected 3 classes and 2 sets"
+        ):
             three.load_state_dict(one.state_dict())
+
+    def test_other_class_names_are_refused(self):
+        one, two = self.network(Budget.powerset("abc")), self.network(Budget.powerset("acb"))
+        with pytest.raises(BudgetError, match="other names or another order; expected a, c, b"):
+            two.load_state_dict(one.state_dict())
+
+    def test_operators_on_another_device_are_refused(self):
+        operators = BudgetOperators(BUDGETS["sparse open"]).to("meta")
+        with pytest.raises(BudgetError, match="another device than the tensor; got meta and cpu"):
+            belief_from_mass(random_mass(BUDGETS["sparse open"], 2), operators)
+
+    @pytest.mark.parametrize("name", ["sparse open", "power set"])
+    def test_tables_made_in_inference_mode_can_be_trained_with(self, name):
+        budget = Budget.from_json(BUDGETS[name].to_json())  # nothing cached
+        mass = random_mass(budget, 2)
+        with torch.inference_mode():
+            pignistic_from_mass(mass, budget)
+        watched = mass.clone().requires_grad_()
+        pignistic_from_mass(watched, budget).square().sum().backward()
+        assert watched.grad is not None
+
+    def test_tables_do_not_depend_on_defaults(self):
+        budget = Budget.from_json(BUDGETS["sparse open"].to_json())
+        before = torch.get_default_dtype()
+        try:
+            torch.set_default_dtype(torch.float16)
+            with torch.device("meta"):
+                operators = BudgetOperators(budget)
+        finally:
+            torch.set_default_dtype(before)
+        mass = random_mass(budget, 2)
+        torch.testing.assert_close(
+            belief_from_mass(mass, operators), belief_from_mass(mass, BUDGETS["sparse open"])
+        )
 
     def test_half_leaves_the_tables_alone(self):
         network = self.network(BUDGETS["sparse open"])

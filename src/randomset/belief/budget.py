@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import torch
 
@@ -41,23 +41,11 @@ class Budget:
     (4, False)
     """
 
-    def __init__(self, classes: Sequence[str], sets: Iterable[tuple[int, ...]]) -> None:
-        # The named constructors check; this one only stores (sets: sorted tuples, singletons included).
-        self._classes = tuple(classes)
-        self._sets = tuple(sets)
-        self._operators: dict[torch.device, BudgetOperators] = {}
+    _classes: tuple[str, ...]
+    _sets: tuple[tuple[int, ...], ...]
+    _operators: dict[torch.device, BudgetOperators]
 
-    # -- construction ---------------------------------------------------------------------------
-
-    @classmethod
-    def from_sets(cls, sets: Iterable[Members], classes: int | Iterable[str]) -> Budget:
-        """Build a budget from sets of class names or class indices; singletons are added.
-
-        `classes` gives the names in the order of the labels, or only their number.
-
-        >>> Budget.from_sets([[0, 2], ["b", "c"], (0, 1, 2)], "abc").set_names
-        ('{a}', '{b}', '{c}', '{a, c}', '{b, c}', '{a, b, c}')
-        """
+    def __init__(self, classes: SupportsIndex | Iterable[str], sets: Iterable[Members] = ()) -> None:
         names = checked_classes(classes)
         position = {name: i for i, name in enumerate(names)}
         seen: set[tuple[int, ...]] = set()
@@ -72,10 +60,33 @@ class Budget:
             seen.add(focal)
         singletons = [(c,) for c in range(len(names))]
         others = sorted((s for s in seen if len(s) > 1), key=lambda s: (len(s), s))
-        return cls(names, [*singletons, *others])
+        self._store(names, (*singletons, *others))
+
+    def _store(self, classes: tuple[str, ...], sets: tuple[tuple[int, ...], ...]) -> None:
+        self._classes, self._sets, self._operators = classes, sets, {}
 
     @classmethod
-    def singletons(cls, classes: int | Iterable[str]) -> Budget:
+    def _trusted(cls, classes: tuple[str, ...], sets: tuple[tuple[int, ...], ...]) -> Budget:
+        """Build from sets that are known to be in order."""
+        budget = cls.__new__(cls)
+        budget._store(classes, sets)
+        return budget
+
+    # -- construction ---------------------------------------------------------------------------
+
+    @classmethod
+    def from_sets(cls, sets: Iterable[Members], classes: SupportsIndex | Iterable[str]) -> Budget:
+        """Build a budget from sets of class names or class indices; singletons are added.
+
+        `classes` gives the names in the order of the labels, or only their number.
+
+        >>> Budget.from_sets([[0, 2], ["b", "c"], (0, 1, 2)], "abc").set_names
+        ('{a}', '{b}', '{c}', '{a, c}', '{b, c}', '{a, b, c}')
+        """
+        return cls(classes, sets)
+
+    @classmethod
+    def singletons(cls, classes: SupportsIndex | Iterable[str]) -> Budget:
         """Build the budget of singletons alone (K = 0).
 
         >>> Budget.singletons(3)
@@ -84,7 +95,7 @@ class Budget:
         return cls.from_sets([], classes)
 
     @classmethod
-    def powerset(cls, classes: int | Iterable[str], *, universal_set: bool = True) -> Budget:
+    def powerset(cls, classes: SupportsIndex | Iterable[str], *, universal_set: bool = True) -> Budget:
         """Build the budget of every non-empty set of classes, with or without Θ.
 
         >>> len(Budget.powerset(10)), len(Budget.powerset("abc", universal_set=False))
@@ -101,7 +112,7 @@ class Budget:
             )
         largest = n if universal_set else n - 1
         by_size = (itertools.combinations(range(n), size) for size in range(1, largest + 1))
-        return cls(names, itertools.chain.from_iterable(by_size))
+        return cls._trusted(names, tuple(itertools.chain.from_iterable(by_size)))
 
     def with_universal_set(self) -> Budget:
         """Return the budget with Θ, the set of all classes, as its last set (itself if Θ is there).
@@ -113,7 +124,7 @@ class Budget:
 
     @cached_property
     def _with_universal_set(self) -> Budget:
-        return Budget(self._classes, [*self._sets, tuple(range(self.num_classes))])
+        return Budget._trusted(self._classes, (*self._sets, tuple(range(self.num_classes))))
 
     # -- what is in it --------------------------------------------------------------------------
 
@@ -148,7 +159,11 @@ class Budget:
 
     def __iter__(self) -> Iterator[tuple[str, ...]]:
         """Iterate over the sets as tuples of class names."""
-        return (tuple(self._classes[c] for c in focal) for focal in self._sets)
+        return (self.names_of(k) for k in range(len(self)))
+
+    def names_of(self, position: int) -> tuple[str, ...]:
+        """Return the names of the classes in the set at a position."""
+        return tuple(self._classes[c] for c in self._sets[position])
 
     def index(self, members: Members) -> int:
         """Return the position of a set of class names or indices."""
@@ -160,8 +175,10 @@ class Budget:
             raise BudgetError("the set is not in the budget", got=name) from None
 
     def __contains__(self, members: Members) -> bool:
-        focal = checked_set(members, self._classes, self._class_position)
-        return focal in self._position
+        try:
+            return checked_set(members, self._classes, self._class_position) in self._position
+        except BudgetError:
+            return False
 
     @cached_property
     def _position(self) -> dict[tuple[int, ...], int]:
@@ -204,13 +221,14 @@ class Budget:
         mask[rows, list(itertools.chain.from_iterable(focal))] = True
         return mask
 
-    def operators(self, device: torch.device | str = "cpu") -> BudgetOperators:
-        """Return this budget's linear operators on a device, built once and kept."""
+    def operators_on(self, device: torch.device) -> BudgetOperators:
+        """Return operators on a device, built once and shared; a network makes its own `BudgetOperators`."""
         from randomset.belief.operators import BudgetOperators
 
-        device = torch.device(device)
         if device not in self._operators:
-            self._operators[device] = BudgetOperators(self).to(device)
+            built = BudgetOperators(self).to(device)
+            self._operators[device] = built
+            self.with_universal_set()._operators.setdefault(device, built.complete)
         return self._operators[device]
 
     # -- identity, text, JSON -------------------------------------------------------------------
@@ -229,13 +247,13 @@ class Budget:
         return int(self.fingerprint[:15], 16)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Budget, (self._classes, self._sets)  # the cached operators stay behind
+        return Budget._trusted, (self._classes, self._sets)  # the cached operators stay behind
 
     def __repr__(self) -> str:
         k, shown = self.num_sets, 4
         text = f"Budget({self.num_classes} classes, {k} set{'' if k == 1 else 's'}"
         first = itertools.islice(self, self.num_classes, self.num_classes + shown)
-        names = [braces(focal) for focal in first]
+        names = [braces(focal, shorten=6) for focal in first]
         if names:
             text += ": " + ", ".join(names) + (" …" if k > shown else "")
         return text + ")"

@@ -14,6 +14,7 @@ from torch import Tensor
 from randomset.belief.budget import Budget
 from randomset.belief.credal import (
     MAX_ENUMERATED_CLASSES,
+    checked_cost,
     enumeration,
     expectation_bounds,
     lower_from_mass,
@@ -21,8 +22,8 @@ from randomset.belief.credal import (
 )
 from randomset.belief.measures import pignistic_from_mass
 from randomset.belief.operators import BudgetOperators, over_sets
-from randomset.belief.transforms import check_last, checked_operators
-from randomset.errors import RandomSetError, ShapeError
+from randomset.belief.transforms import checked_operators
+from randomset.errors import LabelError, RandomSetError, ShapeError
 
 __all__ = [
     "e_admissibility",
@@ -47,15 +48,27 @@ def pignistic_decision(mass: Tensor, budget: Budget | BudgetOperators) -> Tensor
     return pignistic_from_mass(mass, budget).argmax(-1)
 
 
-def reject(mass: Tensor, budget: Budget | BudgetOperators, level: float) -> Tensor:
+def reject(
+    mass: Tensor,
+    budget: Budget | BudgetOperators,
+    level: float,
+    by: Literal["pignistic", "lower"] = "pignistic",
+) -> Tensor:
     """The pignistic decision where its probability reaches `level`, else −1: (…, |O|) → (…), integers.
+
+    With `by="lower"` its lower probability must reach the level: the cautious choice, which abstains also
+    where the evidence is missing rather than conflicting.
 
     >>> mass = torch.tensor([[0.5, 0.0, 0.1, 0.4], [0.4, 0.3, 0.3, 0.0]])
     >>> reject(mass, Budget.from_sets([{0, 1}], 3), level=0.6)
     tensor([ 0, -1])
     """
     _check_share("level", level)
+    if by not in ("pignistic", "lower"):
+        raise RandomSetError("unknown criterion", got=by, expected="'pignistic' or 'lower'")
     confidence, label = pignistic_from_mass(mass, budget).max(-1)
+    if by == "lower":
+        confidence = lower_from_mass(mass, budget).gather(-1, label.unsqueeze(-1)).squeeze(-1)
     return torch.where(confidence >= level, label, -1)
 
 
@@ -63,7 +76,8 @@ def interval_dominance(mass: Tensor, budget: Budget | BudgetOperators, cost: Ten
     """The actions that no other beats in every case of its interval: (…, |O|) → (…, actions), boolean.
 
     An action stays unless the upper expected cost of another is below its own lower one; for classes,
-    unless the lower probability of another exceeds its own upper one.
+    unless the lower probability of another exceeds its own upper one. So while no class has a lower
+    probability, all of them stay, even one with the upper probability 0; `e_admissibility` is finer.
 
     >>> mass = torch.tensor([[0.5, 0.0, 0.1, 0.4], [0.1, 0.0, 0.1, 0.8]])
     >>> interval_dominance(mass, Budget.from_sets([{0, 1}], 3))
@@ -73,7 +87,8 @@ def interval_dominance(mass: Tensor, budget: Budget | BudgetOperators, cost: Ten
     if cost is None:
         lower, upper = lower_from_mass(mass, budget), upper_from_mass(mass, budget)
         return upper >= lower.amax(-1, keepdim=True) - _ROUNDING
-    lower, upper = expectation_bounds(_matrix(cost), mass, budget)
+    cost = _matrix(cost, checked_operators(mass, budget, "masses").budget.num_classes)
+    lower, upper = expectation_bounds(cost, mass, budget)
     return lower <= upper.amin(-1, keepdim=True) + _ROUNDING
 
 
@@ -90,7 +105,7 @@ def maximality(mass: Tensor, budget: Budget | BudgetOperators, cost: Tensor | No
     """
     if cost is None:
         return interval_dominance(mass, budget)
-    cost = _matrix(cost)
+    cost = _matrix(cost, checked_operators(mass, budget, "masses").budget.num_classes)
     beaten = torch.zeros(*mass.shape[:-1], len(cost), dtype=torch.bool, device=mass.device)
     for rival in cost:
         beaten |= expectation_bounds(cost - rival, mass, budget)[0] > _ROUNDING
@@ -148,7 +163,8 @@ def hurwicz(
     if cost is None:
         lower, upper = lower_from_mass(mass, budget), upper_from_mass(mass, budget)
         return (optimism * upper + (1 - optimism) * lower).argmax(-1)
-    lower, upper = expectation_bounds(_matrix(cost), mass, budget)
+    cost = _matrix(cost, checked_operators(mass, budget, "masses").budget.num_classes)
+    lower, upper = expectation_bounds(cost, mass, budget)
     return (optimism * lower + (1 - optimism) * upper).argmin(-1)
 
 
@@ -162,10 +178,9 @@ def minimum_expected_cost(mass: Tensor, budget: Budget | BudgetOperators, cost: 
     tensor(1)
     """
     operators = checked_operators(mass, budget, "masses")
-    cost = _matrix(cost)
-    check_last(cost, operators.budget.num_classes, "costs", "the classes")
-    expected = (pignistic_from_mass(mass, operators).unsqueeze(-2) * cost.to(mass)).sum(-1)
-    return expected.argmin(-1)
+    cost = _matrix(cost, operators.budget.num_classes).to(mass)
+    with torch.autocast(mass.device.type, enabled=False):
+        return (pignistic_from_mass(mass, operators) @ cost.T).argmin(-1)
 
 
 def utility(decisions: Tensor, labels: Tensor, kind: Literal["discounted", "u65", "u80"] = "u65") -> Tensor:
@@ -184,6 +199,9 @@ def utility(decisions: Tensor, labels: Tensor, kind: Literal["discounted", "u65"
             got=f"{decisions.dtype} {tuple(decisions.shape)} and {tuple(labels.shape)}",
             expected="torch.bool (…, N) and (…)",
         )
+    n = decisions.shape[-1]
+    if ((labels < 0) | (labels >= n)).any():
+        raise LabelError("a label is not a class index", got=labels.tolist(), expected=f"0 to {n - 1}")
     if kind not in ("discounted", "u65", "u80"):
         raise RandomSetError("unknown utility", got=kind, expected="'discounted', 'u65' or 'u80'")
     linear, square = {"discounted": (1.0, 0.0), "u65": (1.6, 0.6), "u80": (2.2, 1.2)}[kind]
@@ -192,12 +210,15 @@ def utility(decisions: Tensor, labels: Tensor, kind: Literal["discounted", "u65"
     return torch.where(right, linear * x - square * x * x, 0.0)
 
 
-def _matrix(cost: Tensor) -> Tensor:
+def _matrix(cost: Tensor, num_classes: int) -> Tensor:
+    cost = checked_cost(cost, num_classes)
     if cost.dim() != 2:
-        raise ShapeError("the costs are not a matrix", got=str(tuple(cost.shape)), expected="(actions, N)")
+        raise ShapeError(
+            "the costs are not a matrix", got=str(tuple(cost.shape)), expected=f"(actions, {num_classes})"
+        )
     return cost
 
 
 def _check_share(name: str, value: float) -> None:
-    if not 0 <= value <= 1:
+    if not isinstance(value, (int, float)) or not 0 <= value <= 1:
         raise RandomSetError(f"the {name} is out of range", got=value, expected="a number from 0 to 1")

@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 
 from randomset.belief.budget import Budget
+from randomset.belief.credal import joint_shape
 from randomset.belief.operators import over_sets
-from randomset.belief.poset import intersection_pairs
+from randomset.belief.poset import intersection_pairs, outside_modes
 from randomset.belief.transforms import checked_operators
 from randomset.errors import BudgetError, InvalidBeliefError, RandomSetError, ShapeError
 
@@ -68,11 +69,14 @@ def dempster(masses: Sequence[Tensor], budgets: Sequence[Budget], *, max_sets: i
     """
     mass, budget, conflict = conjunctive(masses, budgets, max_sets=max_sets)
     agreed = mass.sum(-1, keepdim=True)
-    if not torch.compiler.is_compiling() and (agreed <= 1e-6).any():
-        where = tuple((agreed.squeeze(-1) <= 1e-6).nonzero()[0].tolist())
+    # The fast transform subtracts: what is left of a complete contradiction is rounding.
+    fast = budget.operators_on(mass.device).transform is not None
+    least = 8 * torch.finfo(mass.dtype).eps if fast else 0.0
+    if not torch.compiler.is_compiling() and (agreed <= least).any():
+        where = tuple((agreed.squeeze(-1) <= least).nonzero()[0].tolist())
         raise InvalidBeliefError(
             "the sources contradict each other completely",
-            got=f"conflict 1 in sample {where}",
+            got=f"conflict 1 in sample {', '.join(map(str, where)) or 0}",
             expected="at least one set that all sources allow",
             remedy="Discount the sources first, or use yager, which turns conflict into ignorance",
         )
@@ -104,9 +108,9 @@ def disjunctive(masses: Sequence[Tensor], budgets: Sequence[Budget], *, max_sets
     classes = _checked(masses, budgets)[0].classes
     if 2 ** len(classes) - 1 > max_sets:
         raise _too_many(f"the power set of {len(classes)} classes", max_sets)
-    everything = Budget.powerset(classes)
+    everything = _powerset(classes)
     lifted = [_lift(m, b, everything) for m, b in zip(masses, budgets, strict=True)]
-    transform = everything.operators(lifted[0].device).transform
+    transform = everything.operators_on(lifted[0].device).transform
     assert transform is not None
 
     def columns(stacked: Tensor) -> Tensor:
@@ -118,6 +122,7 @@ def disjunctive(masses: Sequence[Tensor], budgets: Sequence[Budget], *, max_sets
         assert product is not None
         return transform.in_budget(transform.add_subsets(product.clone(), sign=-1)).clamp_min(0)
 
+    joint_shape(*(mass.shape[:-1] for mass in lifted))
     stacked = torch.cat(torch.broadcast_tensors(*lifted), -1)
     mass = over_sets(columns, stacked, 4 * len(everything))
     return Fused(mass, everything, torch.zeros_like(mass[..., 0]))
@@ -136,6 +141,7 @@ def discount(mass: Tensor, budget: Budget, reliability: float | Tensor) -> Tenso
     if not torch.compiler.is_compiling() and not ((weight >= 0) & (weight <= 1)).all():
         got = weight[~((weight >= 0) & (weight <= 1))][0].item()
         raise RandomSetError("the reliability is out of range", got=got, expected="0 to 1")
+    joint_shape(mass.shape[:-1], weight.shape[:-1])
     mass = _lift(mass, budget, budget.with_universal_set()) * weight
     return torch.cat((mass[..., :-1], mass[..., -1:] + (1 - weight)), -1)
 
@@ -182,21 +188,37 @@ def _checked(masses: Sequence[Tensor], budgets: Sequence[Budget]) -> Sequence[Bu
     return budgets
 
 
+@lru_cache(maxsize=32)
 def _union(one: Budget, two: Budget) -> Budget:
     return one if one == two else Budget.from_sets({*one.sets, *two.sets}, one.classes)
 
 
+@lru_cache(maxsize=4)
+def _powerset(classes: tuple[str, ...]) -> Budget:
+    return Budget.powerset(classes)
+
+
 def _lift(mass: Tensor, budget: Budget, larger: Budget) -> Tensor:
     """Write masses over a larger budget."""
-    if budget == larger:
+    if budget is larger or budget == larger:
         return mass
-    place = torch.tensor([larger.index(focal) for focal in budget.sets], device=mass.device)
+    if len(larger) == len(budget) + 1 and larger is budget.with_universal_set():
+        return torch.nn.functional.pad(mass, (0, 1))
+    place = _places(budget, larger).to(mass.device)
     return mass.new_zeros(*mass.shape[:-1], len(larger)).index_copy(-1, place, mass)
+
+
+@lru_cache(maxsize=32)
+def _places(budget: Budget, larger: Budget) -> Tensor:
+    position = {focal: k for k, focal in enumerate(larger.sets)}
+    with outside_modes():
+        return torch.tensor([position[focal] for focal in budget.sets])
 
 
 def _intersect(one: Tensor, two: Tensor, closed: Budget) -> Tensor:
     """Combine two masses over a budget that holds the intersections of its sets."""
-    transform = closed.operators(one.device).transform
+    joint_shape(one.shape[:-1], two.shape[:-1])
+    transform = closed.operators_on(one.device).transform
     if transform is None:
         left, right, result = (part.to(one.device) for part in _meetings(closed))
 
@@ -221,16 +243,17 @@ def _intersect(one: Tensor, two: Tensor, closed: Budget) -> Tensor:
 @lru_cache(maxsize=32)
 def _meetings(closed: Budget) -> tuple[Tensor, Tensor, Tensor]:
     """Return all pairs of sets that meet, and the position of each pair's intersection."""
-    left, right, _ = intersection_pairs(closed)
     position = {frozenset(focal): k for k, focal in enumerate(closed.sets)}
     sets = list(position)
-    common = [position[sets[a] & sets[b]] for a, b in zip(left.tolist(), right.tolist(), strict=True)]
-    return left, right, torch.tensor(common)
+    with outside_modes():
+        left, right, _ = intersection_pairs(closed)
+        pairs = zip(left.tolist(), right.tolist(), strict=True)
+        return left, right, torch.tensor([position[sets[a] & sets[b]] for a, b in pairs])
 
 
 def _too_many(what: str, max_sets: int) -> BudgetError:
     return BudgetError(
         f"{what} is too large",
         expected=f"at most {max_sets} sets",
-        remedy="Raise max_sets, or combine budgets with fewer sets",
+        remedy="Combine budgets with fewer sets or classes; max_sets sets the bound",
     )

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from randomset.belief.budget import Budget
+from randomset.belief.naming import Members
 from randomset.belief.operators import BudgetOperators, operators_of, over_sets
 from randomset.belief.transforms import check_last
 from randomset.errors import InvalidBeliefError, LabelError, ShapeError
 
 __all__ = ["belief_from_classes", "belief_from_label_sets", "belief_from_probabilities"]
 
-_TOLERANCE = 1e-3  # how far a distribution may be from summing to one: half precision rounds so much
-
 
 def belief_from_classes(
-    labels: Tensor, budget: Budget | BudgetOperators, dtype: torch.dtype | None = None
+    labels: Tensor | Any, budget: Budget | BudgetOperators, dtype: torch.dtype | None = None
 ) -> Tensor:
     """Encode class indices: Bel(A) = 1 iff the class is in A, else 0 (Section 3.1): (…) → (…, |O|).
 
@@ -27,6 +29,7 @@ def belief_from_classes(
     tensor([[1., 0., 0., 1.],
             [0., 0., 1., 0.]])
     """
+    labels = _as_tensor(labels, "class labels")
     n = operators_of(budget, labels).budget.num_classes
     if labels.is_floating_point() or labels.dtype == torch.bool or labels.is_complex():
         raise LabelError(
@@ -36,29 +39,39 @@ def belief_from_classes(
             remedy="Sets of classes go to belief_from_label_sets, distributions to belief_from_probabilities",
         )
     if not torch.compiler.is_compiling():
-        outside = (labels < 0) | (labels >= n)
+        outside = (labels.long() < 0) | (labels.long() >= n)
         if outside.any():
+            where = tuple(outside.nonzero()[0].tolist())
             raise LabelError(
-                "a label is not a class index", got=labels[outside][0].item(), expected=f"0 to {n - 1}"
+                "a label is not a class index",
+                got=f"{labels[where].item()} in sample {', '.join(map(str, where)) or 0}",
+                expected=f"0 to {n - 1}",
+                remedy="Leave samples without a label out, or label them with the set of all classes",
             )
     one_hot = torch.nn.functional.one_hot(labels.long(), n)
     return _belief(one_hot.to(dtype or torch.get_default_dtype()), budget)
 
 
 def belief_from_label_sets(
-    label_sets: Tensor, budget: Budget | BudgetOperators, dtype: torch.dtype | None = None
+    label_sets: Tensor | Iterable[Members],
+    budget: Budget | BudgetOperators,
+    dtype: torch.dtype | None = None,
 ) -> Tensor:
     """Encode set-valued labels, "cat or dog": Bel(A) = 1 iff the label set ⊆ A: (…, N) → (…, |O|).
 
-    `label_sets` is a boolean mask over the classes; `Budget.mask_from_sets` makes it from names. If the
-    label set itself is not in the budget, the smallest sets around it stand for it.
+    `label_sets` is a boolean mask over the classes, or a list of sets of names or indices. If the label
+    set itself is not in the budget, every set around it has belief 1; where several smallest ones
+    exist, that is no belief function any more (their masses overlap), though still a sound target.
 
     >>> budget = Budget.from_sets([{"cat", "dog"}], ["cat", "dog", "car"])
-    >>> mask = budget.mask_from_sets([{"cat", "dog"}, {"car"}])
-    >>> belief_from_label_sets(mask, budget)
+    >>> belief_from_label_sets([{"cat", "dog"}, {"car"}], budget)
     tensor([[0., 0., 0., 1.],
             [0., 0., 1., 0.]])
     """
+    if not isinstance(label_sets, Tensor):
+        family = budget if isinstance(budget, Budget) else budget.budget
+        device = "cpu" if isinstance(budget, Budget) else budget.sizes.device
+        label_sets = family.mask_from_sets(label_sets).to(device)
     operators = operators_of(budget, label_sets)
     n = operators.budget.num_classes
     if label_sets.dtype != torch.bool or label_sets.dim() == 0 or label_sets.shape[-1] != n:
@@ -82,7 +95,7 @@ def belief_from_label_sets(
     return (inside == label_sets.sum(-1, keepdim=True)).to(dtype)
 
 
-def belief_from_probabilities(probabilities: Tensor, budget: Budget | BudgetOperators) -> Tensor:
+def belief_from_probabilities(probabilities: Tensor | Any, budget: Budget | BudgetOperators) -> Tensor:
     """Encode soft labels, a distribution over the classes: Bel(A) = Σ_{c ∈ A} p(c): (…, N) → (…, |O|).
 
     Soft labels that are masses over sets are encoded by `belief_from_mass`.
@@ -91,6 +104,7 @@ def belief_from_probabilities(probabilities: Tensor, budget: Budget | BudgetOper
     >>> belief_from_probabilities(torch.tensor([0.5, 0.25, 0.25]), budget)
     tensor([0.5000, 0.2500, 0.2500, 0.7500])
     """
+    probabilities = _as_tensor(probabilities, "probabilities")
     operators = operators_of(budget, probabilities)
     n = operators.budget.num_classes
     check_last(probabilities, n, "probabilities", "the classes")
@@ -104,10 +118,27 @@ def _belief(weights: Tensor, budget: Budget | BudgetOperators) -> Tensor:
     return over_sets(operators.sum_per_set, weights, operators.footprint)
 
 
-def check_distribution(values: Tensor, what: str = "probabilities") -> None:
-    """Refuse values that are not finite, are negative, or do not sum to one along the last dimension."""
+def _as_tensor(values: object, what: str) -> Tensor:
+    """Accept what torch can read: tensors, NumPy arrays, lists of numbers."""
+    try:
+        return torch.as_tensor(values)
+    except (TypeError, ValueError, RuntimeError):
+        raise LabelError(
+            f"the {what} are not numbers",
+            got=f"{type(values).__name__} {str(values)[:60]}",
+            expected="a tensor, an array or a list of numbers",
+            remedy="Sets of class names go to belief_from_label_sets",
+        ) from None
+
+
+def check_distribution(values: Tensor, what: str = "probabilities", tolerance: float = 0.0) -> None:
+    """Refuse values that are not finite, are negative, or do not sum to one along the last dimension.
+
+    By default the tolerance is what rounding in the tensor's own type explains.
+    """
+    tolerance = tolerance or rounding(values.dtype)
     total = values.sum(-1)
-    bad = ~(((total - 1).abs() <= _TOLERANCE) & (values.amin(-1) >= -_TOLERANCE))  # NaN is bad, too
+    bad = ~(((total - 1).abs() <= tolerance) & (values.amin(-1) >= -tolerance))  # NaN is bad, too
     if not bad.any():
         return
     where = tuple(bad.nonzero()[0].tolist())
@@ -118,10 +149,15 @@ def check_distribution(values: Tensor, what: str = "probabilities") -> None:
         raise InvalidBeliefError(
             f"the {what} are not finite", got=f"{value}{place}", expected="finite numbers"
         )
-    if lowest < -_TOLERANCE:
+    if lowest < -tolerance:
         raise InvalidBeliefError(
             f"the {what} are negative", got=f"{lowest:.6g}{place}", expected="numbers from 0 to 1"
         )
     raise InvalidBeliefError(
         f"the {what} do not sum to one", got=f"{total[where].item():.6g}{place}", expected="a sum of 1"
     )
+
+
+def rounding(dtype: torch.dtype) -> float:
+    """Return how far a sum of many numbers of a type may stray from one."""
+    return {torch.float64: 1e-9, torch.float32: 1e-4}.get(dtype, 2e-2)

@@ -8,9 +8,15 @@ import torch
 from torch import Tensor
 
 from randomset.belief.budget import Budget
-from randomset.belief.credal import MAX_ENUMERATED_CLASSES, credal_vertices, enumeration
+from randomset.belief.credal import (
+    MAX_ENUMERATED_CLASSES,
+    MAX_VERTEX_CLASSES,
+    credal_vertices,
+    enumeration,
+)
 from randomset.belief.operators import BudgetOperators, over_sets
-from randomset.belief.transforms import checked_operators
+from randomset.belief.transforms import check_last, checked_operators
+from randomset.errors import RandomSetError
 
 __all__ = [
     "discord",
@@ -36,9 +42,13 @@ def pignistic_from_mass(mass: Tensor, budget: Budget | BudgetOperators) -> Tenso
 def entropy(probabilities: Tensor, base: float = 2.0) -> Tensor:
     """Shannon entropy H = −Σ_c p(c) log p(c) (the paper's H_RS for p = BetP): (…, N) → (…).
 
+    In bits by default; `base` selects another unit.
+
     >>> entropy(torch.tensor([[0.5, 0.5, 0.0], [1.0, 0.0, 0.0]]))
     tensor([1., 0.])
     """
+    _check_base(base)
+    check_last(probabilities, probabilities.shape[-1] if probabilities.dim() else 0, "probabilities", "")
     return over_sets(lambda p: _entropy(p, base), probabilities, 3 * probabilities.shape[-1]).squeeze(-1)
 
 
@@ -48,6 +58,7 @@ def nonspecificity(mass: Tensor, budget: Budget | BudgetOperators, base: float =
     >>> nonspecificity(torch.tensor([0.5, 0.0, 0.1, 0.4]), Budget.from_sets([{0, 1}], 3))
     tensor(0.4000)
     """
+    _check_base(base)
     operators = checked_operators(mass, budget, "masses")
     n = operators.budget.num_classes
     size = operators.sizes[n:].to(mass.dtype).log() / math.log(base)
@@ -63,6 +74,7 @@ def discord(mass: Tensor, budget: Budget | BudgetOperators, base: float = 2.0) -
     >>> discord(torch.tensor([0.5, 0.5, 0.0, 0.0]), Budget.from_sets([{0, 1}], 3))
     tensor(1.)
     """
+    _check_base(base)
     operators = checked_operators(mass, budget, "masses")
 
     def columns(mass: Tensor) -> Tensor:
@@ -87,7 +99,22 @@ def lower_entropy(mass: Tensor, budget: Budget | BudgetOperators, base: float = 
     >>> lower_entropy(torch.tensor([0.5, 0.0, 0.1, 0.4]), Budget.from_sets([{0, 1}], 3))   # at (.9, 0, .1)
     tensor(0.4690)
     """
-    return entropy(credal_vertices(mass, budget), base).amin(-1)
+    _check_base(base)
+    operators = checked_operators(mass, budget, "masses")
+    n = operators.budget.num_classes
+    if n > MAX_VERTEX_CLASSES:
+        raise RandomSetError(
+            "the smallest entropy is found among the vertices, and there are too many",
+            got=f"{n} classes",
+            expected=f"at most {MAX_VERTEX_CLASSES}",
+            remedy="upper_entropy and the entropy of BetP need no vertices",
+        )
+
+    def columns(mass: Tensor) -> Tensor:
+        corners = credal_vertices(mass.T, operators)  # (R, N!, N)
+        return entropy(corners, base).amin(-1)[None]
+
+    return over_sets(columns, mass, 6 * n * math.factorial(n)).squeeze(-1)
 
 
 def most_entropic(
@@ -98,7 +125,7 @@ def most_entropic(
     Up to 12 classes it is exact (Meyerowitz, Richman and Walker 1994): the set with the largest Bel(A)/|A|
     shares its belief equally, the rest is conditioned on that, and so on. Beyond, the concave problem
     is solved by sharing out the mass of each set among its classes and multiplying the shares by
-    1 / p(c) until no distribution has an entropy larger by more than `tolerance` nats.
+    1 / p(c) until no distribution has an entropy larger by more than `tolerance` nats. No gradient.
 
     >>> most_entropic(torch.tensor([0.5, 0.0, 0.1, 0.4]), Budget.from_sets([{0, 1}], 3))
     tensor([0.5000, 0.4000, 0.1000])
@@ -127,7 +154,7 @@ def _level_by_level(mass: Tensor, operators: BudgetOperators) -> Tensor:
         level, best = share.max(0, keepdim=True)
         chosen = torch.where(best & bit > 0, level.clamp_min(0), chosen)
         left = left & ~torch.where(left > 0, best, 0)
-        if not (left > 0).any():
+        if not torch.compiler.is_compiling() and not (left > 0).any():
             break
         belief = belief.gather(0, code | best) - belief.gather(0, best)
     return chosen / chosen.sum(0, keepdim=True)
@@ -141,6 +168,7 @@ def _share_out(mass: Tensor, operators: BudgetOperators, tolerance: float, max_s
     of_set = mass.index_select(0, owner)
     share = of_set / operators.sizes.to(mass.dtype).index_select(0, owner)[:, None]
     index = owner[:, None].expand_as(share)
+    going = torch.ones_like(mass[:1], dtype=torch.bool)
     for step in range(max_steps):
         p = zero.index_add(0, member, share).clamp_min(tiny)
         if step % 10 == 0:  # what a linear step could still gain bounds the distance to the optimum
@@ -148,12 +176,13 @@ def _share_out(mass: Tensor, operators: BudgetOperators, tolerance: float, max_s
             lowest = torch.zeros_like(mass).scatter_reduce(
                 0, index, log.index_select(0, member), "amin", include_self=False
             )
-            gap = (p * log).sum(0) - (mass * lowest).sum(0)
-            if not (gap > tolerance).any():
+            gap = (p * log).sum(0, keepdim=True) - (mass * lowest).sum(0, keepdim=True)
+            going = gap > tolerance  # a sample that has arrived does not wait for the others
+            if not torch.compiler.is_compiling() and not going.any():
                 break
-        share = share / p.index_select(0, member)
-        total = torch.zeros_like(mass).index_add(0, owner, share).clamp_min(tiny)
-        share = share * (mass / total).index_select(0, owner)
+        moved = share / p.index_select(0, member)
+        total = torch.zeros_like(mass).index_add(0, owner, moved).clamp_min(tiny)
+        share = torch.where(going, moved * (mass / total).index_select(0, owner), share)
     return zero.index_add(0, member, share)
 
 
@@ -165,3 +194,8 @@ def _entropy(p: Tensor, base: float) -> Tensor:
 def _log(p: Tensor) -> Tensor:
     # The clamp keeps 0 · log 0 and its gradient finite.
     return p.clamp_min(torch.finfo(p.dtype).tiny).log_()
+
+
+def _check_base(base: float) -> None:
+    if not base > 1:
+        raise RandomSetError("the base of a logarithm is too small", got=base, expected="more than 1")

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
+import operator
 from collections.abc import Iterable, Sequence
 from typing import SupportsIndex, TypeAlias
+
+from torch import Tensor
 
 from randomset.errors import BudgetError, LabelError
 
@@ -13,17 +17,33 @@ Members: TypeAlias = "Iterable[str | SupportsIndex]"
 """A set of classes: names or indices."""
 
 
-def braces(names: Iterable[str]) -> str:
-    """Write a set: {cat, dog}."""
+def braces(names: Iterable[str], shorten: int = 0) -> str:
+    """Write a set, {cat, dog}; with `shorten`, a large one as {cat, dog, … 98 more}."""
+    names = list(names)
+    if 0 < shorten < len(names):
+        names = [*names[:shorten], f"… {len(names) - shorten} more"]
     return "{" + ", ".join(names) + "}"
 
 
-def checked_classes(classes: int | Iterable[str]) -> tuple[str, ...]:
+def checked_classes(classes: SupportsIndex | Iterable[str]) -> tuple[str, ...]:
     """Return the names of the classes; a number N stands for the names 0 to N − 1."""
-    names = tuple(str(c) for c in range(classes)) if isinstance(classes, int) else tuple(classes)
+    if isinstance(classes, Iterable):
+        names = tuple(classes)
+    else:
+        try:
+            names = tuple(str(c) for c in range(operator.index(classes)))
+        except TypeError:
+            raise BudgetError("the classes are neither names nor their number", got=repr(classes)) from None
     for name in names:
         if not isinstance(name, str):
-            raise BudgetError("a class name is not text", got=name, remedy="Use str(name)")
+            raise BudgetError(
+                "a class name is not text",
+                got=name,
+                expected="from_sets(sets, classes) with names as text, or the number of classes",
+                remedy="A number inside a set always means a position, never a name",
+            )
+        if not name.isprintable() and not name.isascii():
+            _check_encodable(name)
     if len(names) < 2:
         raise BudgetError(
             "there is nothing to classify", got=f"{len(names)} class(es)", expected="two or more"
@@ -32,6 +52,13 @@ def checked_classes(classes: int | Iterable[str]) -> tuple[str, ...]:
         twice = next(name for name in names if names.count(name) > 1)
         raise BudgetError("two classes have the same name", got=twice)
     return names
+
+
+def _check_encodable(name: str) -> None:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise BudgetError("a class name is not valid Unicode", got=repr(name)) from None
 
 
 def checked_set(
@@ -46,12 +73,24 @@ def checked_set(
             "a set of classes is not a collection",
             got=members,
             expected="names or indices in a set, list or tuple",
+            remedy='Even a single set stands in a list: [{"cat", "dog"}]',
         )
+    if isinstance(members, Tensor):
+        if members.dtype.is_floating_point or str(members.dtype) == "torch.bool" or members.dim() != 1:
+            raise kind(
+                "a tensor is no list of class indices",
+                got=f"{members.dtype} {tuple(members.shape)}",
+                expected="a one-dimensional integer tensor",
+                remedy="A mask becomes indices with mask.nonzero().flatten()",
+            )
+        members = members.tolist()
     focal: set[int] = set()
     for member in members:
         if isinstance(member, str):
             if member not in position:
-                raise kind("unknown class name", got=member, expected=f"one of {_few(names)}")
+                close = difflib.get_close_matches(member, names, n=1)
+                remedy = f"Did you mean {close[0]}?" if close else ""
+                raise kind("unknown class name", got=member, expected=f"one of {_few(names)}", remedy=remedy)
             focal.add(position[member])
             continue
         try:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from randomset.belief.budget import Budget
-from randomset.belief.poset import Pairs, intersection_pairs, moebius_pairs, subset_pairs
+from randomset.belief.poset import Pairs, intersection_pairs, moebius_pairs, outside_modes, subset_pairs
 from randomset.errors import BudgetError
 
 __all__ = ["BudgetOperators", "PowerSetTransform", "SparseSum", "operators_of", "over_sets", "over_sets_each"]
@@ -27,7 +27,19 @@ _SMALLEST_BLOCK = 16  # samples: rows that are shorter than a cache line are slo
 
 def operators_of(budget: Budget | BudgetOperators, like: Tensor) -> BudgetOperators:
     """Return the operators of a budget on the device of a tensor."""
-    return budget.operators(like.device) if isinstance(budget, Budget) else budget
+    if isinstance(budget, Budget):
+        return budget.operators_on(like.device)
+    if not isinstance(budget, BudgetOperators):
+        raise BudgetError(
+            "this is no budget", got=type(budget).__name__, expected="a Budget, or BudgetOperators"
+        )
+    if budget.sizes.device != like.device:
+        raise BudgetError(
+            "the operators are on another device than the tensor",
+            got=f"{budget.sizes.device} and {like.device}",
+            remedy="Move one of them, or give the Budget itself",
+        )
+    return budget
 
 
 def over_sets(function: Callable[[Tensor], Tensor], x: Tensor, width: int = 0) -> Tensor:
@@ -122,7 +134,7 @@ class SparseSum(nn.Module):
         kind = (x.dtype, x.device)
         if kind not in self._weights:
             self._weights[kind] = self._weight(x)
-        if x.dtype not in (torch.float32, torch.float64):
+        if x.dtype not in (torch.float32, torch.float64) or x.shape[1] == 0:
             return self._gathered(x, self._weights[kind])
         # The same sums, fused: several times faster, but neither exportable nor twice differentiable.
         return nn.functional.embedding_bag(
@@ -155,7 +167,7 @@ class PowerSetTransform(nn.Module):
         super().__init__()
         self.num_classes = budget.num_classes
         code = torch.tensor([sum(1 << c for c in focal) for focal in budget.sets])
-        source = torch.full((2**budget.num_classes,), len(budget))  # one past the end: a zero
+        source = torch.full((2**budget.num_classes,), len(budget))  # past the end: a zero
         source[code] = torch.arange(len(budget))
         self.register_buffer("code", code.int(), persistent=False)
         self.register_buffer("source", source.int(), persistent=False)
@@ -196,8 +208,8 @@ class BudgetOperators(nn.Module):
     """Every linear operator of a budget; put it inside a network, and it moves and saves with it.
 
     A sparse family uses gathered sums; a budget that fills a good part of the power set uses the fast
-    transform. The persistent buffer `members` identifies the budget in a state dict: loading the state
-    of a network with another budget is refused. All methods take sets-first tensors.
+    transform. The persistent buffers `members` and `fingerprint` identify the budget in a state dict:
+    loading the state of a network with another budget is refused. All methods take sets-first tensors.
 
     >>> operators = BudgetOperators(Budget.from_sets([{0, 1}], 3))
     >>> operators.invert_subsets(torch.tensor([[0.5], [0.2], [0.1], [0.9]])).T
@@ -205,11 +217,20 @@ class BudgetOperators(nn.Module):
     """
 
     members: Tensor
+    fingerprint: Tensor
     sizes: Tensor
 
-    def __init__(self, budget: Budget) -> None:
+    def __init__(self, budget: Budget, *, identify: bool = True) -> None:
         super().__init__()
         self.budget = budget
+        with outside_modes():
+            self._build(identify)
+        # A prediction lives on the budget with Θ: a network that holds one holds the other.
+        theta = budget.with_universal_set()
+        self._complete = None if theta is budget else BudgetOperators(theta, identify=False)
+
+    def _build(self, identify: bool) -> None:
+        budget = self.budget
         n, total = budget.num_classes, len(budget)
         sizes = torch.tensor([len(focal) for focal in budget.sets])
         owner = torch.repeat_interleave(sizes)
@@ -217,7 +238,9 @@ class BudgetOperators(nn.Module):
         self.register_buffer("sizes", sizes.int(), persistent=False)
         # N, then the sets beyond the singletons one after another, each closed by −1.
         flat = [n, *(c for focal in budget.sets[n:] for c in (*focal, -1))]
-        self.register_buffer("members", torch.tensor(flat, dtype=torch.int32))
+        self.register_buffer("members", torch.tensor(flat, dtype=torch.int32), identify)
+        mark = list(bytes.fromhex(budget.fingerprint))
+        self.register_buffer("fingerprint", torch.tensor(mark, dtype=torch.uint8), identify)
 
         self.transform = PowerSetTransform(budget) if n <= 20 and 2**n <= 4 * total else None
         self.footprint = 2 * 2**n if self.transform else 0  # numbers held per sample: see over_sets
@@ -237,6 +260,11 @@ class BudgetOperators(nn.Module):
         self.meeting = SparseSum(meeting._replace(value=torch.ones_like(meeting.value)), total)
         self.sets_of_class = SparseSum(Pairs(member, owner, ones), n)
         self.shares_of_class = SparseSum(Pairs(member, owner, ones), n, divisor=sizes[owner])
+
+    @property
+    def complete(self) -> BudgetOperators:
+        """The operators of the budget with Θ."""
+        return self if self._complete is None else self._complete
 
     def sum_subsets(self, x: Tensor) -> Tensor:
         """Sum over the subsets of each set, itself included: (|O|, R) → (|O|, R)."""
@@ -286,17 +314,27 @@ class BudgetOperators(nn.Module):
         return self.members_of_set(x)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *arguments: Any) -> None:
+        remedy = "Build the network with the budget that was saved beside its state"
         stored = state_dict.get(prefix + "members")
         if stored is not None and not torch.equal(stored.cpu(), self.members.cpu()):
             raise BudgetError(
                 "the saved state belongs to another budget",
                 got=_described(stored),
-                expected=f"{_described(self.members)}: {self.budget!r}",
-                remedy="Build the network with the budget that was saved beside its state",
+                expected=_described(self.members),
+                remedy=remedy,
+            )
+        mark = state_dict.get(prefix + "fingerprint")
+        if mark is not None and not torch.equal(mark.cpu(), self.fingerprint.cpu()):
+            raise BudgetError(
+                "the saved state belongs to a budget whose classes have other names or another order",
+                expected=", ".join(self.budget.classes[:10]),
+                remedy=remedy,
             )
         super()._load_from_state_dict(state_dict, prefix, *arguments)
 
 
 def _described(members: Tensor) -> str:
-    sets = int((members == -1).sum())
-    return f"{int(members[0])} classes and {sets} set{'' if sets == 1 else 's'}"
+    n, *rest = members.tolist() or [0]
+    sets = " ".join(map(str, rest)).split("-1")[:-1]
+    shown = "".join(f" {{{', '.join(focal.split())}}}" for focal in sets[:4])
+    return f"{n} classes and {len(sets)} set{'' if len(sets) == 1 else 's'}:{shown or ' none'}"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
@@ -11,7 +13,7 @@ from torch import Tensor
 from randomset.belief.budget import Budget
 from randomset.errors import BudgetError
 
-__all__ = ["Pairs", "intersection_pairs", "moebius_pairs", "subset_pairs"]
+__all__ = ["Pairs", "intersection_pairs", "moebius_pairs", "outside_modes", "subset_pairs"]
 
 _LARGEST_EXACT = 2**24  # the integers that float32 represents exactly
 
@@ -22,6 +24,16 @@ class Pairs(NamedTuple):
     row: Tensor
     column: Tensor
     value: Tensor
+
+
+@contextmanager
+def outside_modes() -> Iterator[None]:
+    """Build tables on the CPU as ordinary tensors, whatever modes the caller is in.
+
+    Tables made in inference mode could never be trained with, and a default device may be "meta".
+    """
+    with torch.inference_mode(False), torch.device("cpu"):
+        yield
 
 
 def intersection_pairs(budget: Budget) -> Pairs:
@@ -59,7 +71,7 @@ def moebius_pairs(budget: Budget, subsets: Pairs) -> Pairs:
     ).coalesce()
     every = torch.arange(len(budget))
     identity = torch.sparse_coo_tensor(
-        torch.stack((every, every)), torch.ones(len(budget)).double(), shape, check_invariants=False
+        torch.stack((every, every)), torch.ones_like(every).double(), shape, check_invariants=False
     )
     # μ = I − (ζ − I) μ, and ζ − I is nilpotent: no chain of sets is longer than the number of
     # cardinalities, so as many substitutions give the inverse exactly.
@@ -87,7 +99,7 @@ def _membership(budget: Budget) -> Tensor:
     member = torch.tensor([c for focal in budget.sets for c in focal])
     return torch.sparse_coo_tensor(
         torch.stack((owner, member)),
-        torch.ones(len(member)),
+        torch.ones(len(member), dtype=torch.float32),
         (len(budget), budget.num_classes),
         check_invariants=False,
     ).coalesce()

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 import torch
 from torch import Tensor
 
 from randomset.belief import credal, decision, fusion, measures, storage, text, transforms
 from randomset.belief.budget import Budget
-from randomset.belief.labels import check_distribution
+from randomset.belief.labels import check_distribution, rounding
 from randomset.belief.naming import Members
 from randomset.belief.operators import BudgetOperators, over_sets_each
 from randomset.belief.repair import Repair, Validity, repair_columns
-from randomset.errors import BudgetError, InvalidBeliefError, MissingPackageError, RandomSetError
+from randomset.errors import (
+    BudgetError,
+    InvalidBeliefError,
+    MissingPackageError,
+    RandomSetError,
+    ShapeError,
+)
 
 if TYPE_CHECKING:
     import numpy
@@ -24,14 +29,32 @@ if TYPE_CHECKING:
 
 __all__ = ["RandomSet"]
 
+_T = TypeVar("_T")
+
+
+class _lazy(Generic[_T]):
+    """A property that is computed once; unlike `functools.cached_property` it compiles, having no lock."""
+
+    def __init__(self, function: Callable[[Any], _T]) -> None:
+        self.function, self.name, self.__doc__ = function, function.__name__, function.__doc__
+
+    def __get__(self, owner: Any, kind: type | None = None) -> _T:
+        if owner is None:
+            return self  # type: ignore[return-value]
+        value = self.function(owner)
+        owner.__dict__[self.name] = value
+        return value
+
+
 Rule = Literal["dempster", "yager", "disjunctive"]
 
 
 class RandomSet:
     """An immutable batch of valid belief functions over one budget: what every prediction is.
 
-    It holds the masses (…, |O|); all else is computed when first asked for, and kept. The budget always
-    includes Θ, the set of all classes, which carries the mass that is given to nothing smaller.
+    It holds the masses (…, |O|); all else is computed when first asked for, and kept. Its `budget` always
+    includes Θ, the set of all classes, which carries the mass that is given to nothing smaller: where the
+    network's budget lacks Θ, masses and beliefs have one column more than the network has outputs.
 
     >>> budget = Budget.from_sets([{"cat", "dog"}], ["cat", "dog", "car"])
     >>> answer = RandomSet.from_mass(torch.tensor([[0.5, 0.0, 0.1, 0.4], [0.0, 0.0, 1.0, 0.0]]), budget)
@@ -47,18 +70,24 @@ class RandomSet:
     budget: Budget
     validity: Validity
 
-    def __init__(self, mass: Tensor, budget: Budget, validity: Validity) -> None:
+    _family: Budget | BudgetOperators
+
+    def __init__(self, mass: Tensor, family: Budget | BudgetOperators, validity: Validity) -> None:
         # The named constructors check and repair; this one only stores (masses over a budget with Θ).
-        self.__dict__.update(mass=mass, budget=budget, validity=validity)
+        budget = family if isinstance(family, Budget) else family.budget
+        self.__dict__.update(mass=mass, budget=budget, validity=validity, _family=family)
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"a RandomSet is immutable: {name!r} cannot be set")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"a RandomSet is immutable: {name!r} cannot be deleted")
 
     # -- construction ---------------------------------------------------------------------------
 
     @classmethod
     def from_logits(
-        cls, logits: Tensor, budget: Budget | BudgetOperators, repair: Repair = "clip"
+        cls, logits: Tensor | Any, budget: Budget | BudgetOperators, repair: Repair = "clip"
     ) -> RandomSet:
         """Build from a network's belief logits (…, |O|): Bel = sigmoid(logits), then `repair_belief`.
 
@@ -69,7 +98,7 @@ class RandomSet:
 
     @classmethod
     def from_belief(
-        cls, belief: Tensor, budget: Budget | BudgetOperators, repair: Repair = "clip"
+        cls, belief: Tensor | Any, budget: Budget | BudgetOperators, repair: Repair = "clip"
     ) -> RandomSet:
         """Build from beliefs (…, |O|) in [0, 1], valid or not: see `repair_belief`.
 
@@ -77,7 +106,8 @@ class RandomSet:
         tensor([0.5000, 0.2000, 0.3000])
         """
         belief = _full_precision(belief)
-        if belief.numel():
+        transforms.checked_operators(belief, budget, "beliefs")
+        if belief.numel() and not torch.compiler.is_compiling():
             low, high = (end.item() for end in belief.detach().aminmax())
             if low < -1e-3 or high > 1 + 1e-3:
                 raise InvalidBeliefError(
@@ -95,72 +125,85 @@ class RandomSet:
         operators = transforms.checked_operators(raw, budget, "logits" if logits else "beliefs")
         columns = repair_columns(operators, repair)
         mass, *sums = over_sets_each(columns, raw, operators.footprint, sigmoid=logits)
-        family = operators.budget
-        validity = Validity.from_sums(raw, *sums, universal_set=family.has_universal_set)
-        return cls(mass, family.with_universal_set(), validity)
+        validity = Validity.from_sums(raw, *sums, universal_set=operators.budget.has_universal_set)
+        return cls(mass, operators.complete, validity)
 
     @classmethod
-    def from_mass(cls, mass: Tensor, budget: Budget | BudgetOperators) -> RandomSet:
+    def from_mass(cls, mass: Tensor | Any, budget: Budget | BudgetOperators) -> RandomSet:
         """Build from masses (…, |O|) that are non-negative and sum to one.
 
         >>> RandomSet.from_mass(torch.tensor([0.2, 0.3, 0.5]), Budget.from_sets([{0, 1}], 2)).lower
         tensor([0.2000, 0.3000])
         """
-        mass = _full_precision(mass)
-        family = transforms.checked_operators(mass, budget, "masses").budget
-        check_distribution(mass, "masses")
-        return cls(fusion.discount(mass, family, 1.0), family.with_universal_set(), Validity.perfect(mass))
+        given = torch.as_tensor(mass)
+        mass = _full_precision(given)
+        operators = transforms.checked_operators(mass, budget, "masses")
+        if not torch.compiler.is_compiling():
+            check_distribution(mass, "masses", rounding(given.dtype))
+        mass = mass.clamp_min(0)
+        mass = mass / mass.sum(-1, keepdim=True)
+        if not operators.budget.has_universal_set:
+            mass = torch.nn.functional.pad(mass, (0, 1))
+        return cls(mass, operators.complete, Validity.perfect(mass))
 
     @classmethod
-    def concatenate(cls, parts: Sequence[RandomSet]) -> RandomSet:
-        """Join batches over the same budget along their first dimension."""
+    def concatenate(cls, parts: Iterable[RandomSet]) -> RandomSet:
+        """Join batches over the same budget along their first dimension; single samples make a batch."""
+        parts = list(parts)
         if not parts:
             raise RandomSetError("there is nothing to concatenate", got="no random sets")
+        first = parts[0]
         for part in parts:
-            if part.budget != parts[0].budget:
+            if part.budget != first.budget:
                 raise BudgetError(
                     "random sets over different budgets cannot be joined",
                     got=repr(part.budget),
-                    expected=repr(parts[0].budget),
+                    expected=repr(first.budget),
                 )
-        mass = torch.cat([part.mass for part in parts])
-        return cls(mass, parts[0].budget, Validity.concatenate([part.validity for part in parts]))
+            if part.shape[1:] != first.shape[1:] or len(part.shape) != len(first.shape):
+                raise ShapeError(
+                    "batches of different shapes cannot be joined",
+                    got=f"{tuple(part.shape)} and {tuple(first.shape)}",
+                )
+        join = torch.cat if first.shape else torch.stack
+        mass = join([part.mass for part in parts])
+        return cls(mass, first._family, Validity.joined([part.validity for part in parts], join))
 
     # -- the belief function --------------------------------------------------------------------
 
-    @cached_property
+    @_lazy
     def belief(self) -> Tensor:
         """Bel of every set of the budget: (…, |O|)."""
-        return transforms.belief_from_mass(self.mass, self.budget)
+        return transforms.belief_from_mass(self.mass, self._family)
 
-    @cached_property
+    @_lazy
     def plausibility(self) -> Tensor:
         """Pl of every set of the budget: (…, |O|)."""
-        return transforms.plausibility_from_mass(self.mass, self.budget)
+        return transforms.plausibility_from_mass(self.mass, self._family)
 
-    @cached_property
+    @_lazy
     def commonality(self) -> Tensor:
         """Q of every set of the budget: (…, |O|)."""
-        return transforms.commonality_from_mass(self.mass, self.budget)
+        return transforms.commonality_from_mass(self.mass, self._family)
 
-    @cached_property
+    @_lazy
     def pignistic(self) -> Tensor:
         """BetP, the central probability of every class: (…, N)."""
-        return measures.pignistic_from_mass(self.mass, self.budget)
+        return measures.pignistic_from_mass(self.mass, self._family)
 
-    @cached_property
+    @_lazy
     def lower(self) -> Tensor:
         """The lower probability of every class: (…, N)."""
-        return credal.lower_from_mass(self.mass, self.budget)
+        return credal.lower_from_mass(self.mass, self._family)
 
-    @cached_property
+    @_lazy
     def upper(self) -> Tensor:
         """The upper probability of every class: (…, N)."""
-        return credal.upper_from_mass(self.mass, self.budget)
+        return credal.upper_from_mass(self.mass, self._family)
 
     # -- one number per sample ------------------------------------------------------------------
 
-    @cached_property
+    @_lazy
     def _top(self) -> tuple[Tensor, Tensor]:
         confidence, labels = self.pignistic.max(-1)
         return confidence, labels
@@ -175,72 +218,100 @@ class RandomSet:
         """BetP of that class: (…)."""
         return self._top[0]
 
-    @cached_property
+    @_lazy
     def credal_width(self) -> Tensor:
         """Upper minus lower probability of the sample's own most likely class (Eq. 8): (…)."""
         at = self.labels.unsqueeze(-1)
         return (self.upper.gather(-1, at) - self.lower.gather(-1, at)).squeeze(-1)
 
-    @cached_property
+    @_lazy
     def entropy(self) -> Tensor:
         """The entropy of BetP in bits: (…)."""
         return measures.entropy(self.pignistic)
 
-    @cached_property
+    @_lazy
     def nonspecificity(self) -> Tensor:
         """Σ m(A) log₂ |A|: (…)."""
-        return measures.nonspecificity(self.mass, self.budget)
+        return measures.nonspecificity(self.mass, self._family)
 
-    @cached_property
+    @_lazy
     def discord(self) -> Tensor:
         """The conflict among the focal sets, in bits: (…)."""
-        return measures.discord(self.mass, self.budget)
+        return measures.discord(self.mass, self._family)
 
-    @cached_property
+    @_lazy
     def upper_entropy(self) -> Tensor:
         """The largest entropy in the credal set, in bits: (…)."""
-        return measures.upper_entropy(self.mass, self.budget)
+        return measures.upper_entropy(self.mass, self._family)
 
-    @cached_property
+    @_lazy
     def lower_entropy(self) -> Tensor:
         """The smallest entropy in the credal set, in bits, up to 8 classes: (…)."""
-        return measures.lower_entropy(self.mass, self.budget)
+        return measures.lower_entropy(self.mass, self._family)
 
     # -- questions ------------------------------------------------------------------------------
 
     def bounds(self, sets: Tensor | Iterable[Members]) -> tuple[Tensor, Tensor]:
         """Lower and upper probability of any sets of classes: see `set_bounds`."""
-        return credal.set_bounds(self.mass, self.budget, sets)
+        return credal.set_bounds(self.mass, self._family, sets)
 
     def cost_bounds(self, cost: Tensor) -> tuple[Tensor, Tensor]:
         """Lower and upper expected cost: see `expectation_bounds`."""
-        return credal.expectation_bounds(cost, self.mass, self.budget)
+        return credal.expectation_bounds(cost, self.mass, self._family)
 
     def contains(self, probabilities: Tensor) -> Tensor:
         """Whether the credal set contains a distribution: see `is_in_credal_set`."""
-        return credal.is_in_credal_set(probabilities, self.mass, self.budget)
+        return credal.is_in_credal_set(probabilities, self.mass, self._family)
 
     def vertices(self) -> Tensor:
         """The vertices of the credal set, up to 8 classes: see `credal_vertices`."""
-        return credal.credal_vertices(self.mass, self.budget)
+        return credal.credal_vertices(self.mass, self._family)
 
-    def decide(self, rule: Literal["dominance", "maximality", "e-admissibility"] = "dominance") -> Tensor:
-        """The classes that are left by a set-valued decision: a mask (…, N); more in `decision`."""
-        rules = {
-            "dominance": decision.interval_dominance,
-            "maximality": decision.maximality,
-            "e-admissibility": decision.e_admissibility,
-        }
-        if rule not in rules:
-            raise RandomSetError("unknown rule", got=rule, expected=f"one of {', '.join(rules)}")
-        return rules[rule](self.mass, self.budget)
+    def decide(
+        self,
+        rule: Literal["dominance", "maximality", "e-admissibility"] = "dominance",
+        cost: Tensor | None = None,
+    ) -> Tensor:
+        """The classes, or with a cost matrix the actions, that a cautious decision leaves: a mask.
 
-    def reject(self, level: float) -> Tensor:
-        """The labels, with −1 where the confidence is below `level`."""
-        return decision.reject(self.mass, self.budget, level)
+        See `decision` for the rules and for those that choose a single action.
+        """
+        if rule == "dominance":
+            return decision.interval_dominance(self.mass, self._family, cost)
+        if rule == "maximality":
+            return decision.maximality(self.mass, self._family, cost)
+        if rule == "e-admissibility" and cost is None:
+            return decision.e_admissibility(self.mass, self._family)
+        raise RandomSetError(
+            "unknown rule",
+            got=rule if cost is None else f"{rule} with costs",
+            expected="dominance, maximality, or e-admissibility without costs",
+        )
+
+    def reject(self, level: float, by: Literal["pignistic", "lower"] = "pignistic") -> Tensor:
+        """The labels, with −1 where their probability, or its lower bound, is below `level`."""
+        return decision.reject(self.mass, self._family, level, by)
+
+    def names(self, decisions: Tensor) -> list[Any]:
+        """Name decisions: labels (None for −1), or masks over the classes as tuples of names."""
+        classes = self.budget.classes
+        if decisions.dtype == torch.bool:
+            rows = decisions.reshape(-1, len(classes)).tolist()
+            return [tuple(c for c, kept in zip(classes, row, strict=True) if kept) for row in rows]
+        return [classes[c] if c >= 0 else None for c in decisions.flatten().tolist()]
 
     def combine(self, *others: RandomSet, rule: Rule = "dempster") -> RandomSet:
-        """Fuse with the random sets of other models or sensors, sample by sample: see `fusion`."""
+        """Fuse with the random sets of other models or sensors, sample by sample.
+
+        The functions of `fusion` also give the conflict, and the rule that does not normalise it.
+        """
+        for other in others:
+            if not isinstance(other, RandomSet):
+                raise RandomSetError(
+                    "only random sets can be combined",
+                    got=type(other).__name__,
+                    remedy='Write one.combine(two, three, rule="yager")',
+                )
         rules = {
             "dempster": fusion.dempster,
             "yager": fusion.yager,
@@ -250,12 +321,14 @@ class RandomSet:
             raise RandomSetError("unknown rule", got=rule, expected=f"one of {', '.join(rules)}")
         sources = (self, *others)
         fused = rules[rule]([one.mass for one in sources], [one.budget for one in sources])
-        return RandomSet(fused.mass, fused.budget, Validity.perfect(fused.mass))
+        validity = Validity.worst([one.validity for one in sources])
+        return RandomSet(fused.mass, fused.budget, validity)
 
     def discount(self, reliability: float | Tensor) -> RandomSet:
         """Believe it less: m'(A) = r m(A), and Θ gets the rest."""
         mass = fusion.discount(self.mass, self.budget, reliability)
-        return RandomSet(mass, self.budget, self.validity)
+        like = self.validity.map(lambda part: part.expand(mass.shape[:-1]))
+        return RandomSet(mass, self._family, like)
 
     # -- the batch ------------------------------------------------------------------------------
 
@@ -272,12 +345,12 @@ class RandomSet:
     def __getitem__(self, index: Any) -> RandomSet:
         """Select samples with a number, slice, mask or index tensor."""
         if isinstance(index, (int, slice)) and self.shape:
-            return RandomSet(self.mass[index], self.budget, self.validity.map(lambda part: part[index]))
+            return RandomSet(self.mass[index], self._family, self.validity.map(lambda part: part[index]))
         # Select sample numbers, not masses: no index may reach into the sets.
         count = self.shape.numel()
         which = torch.arange(count, device=self.mass.device).reshape(self.shape)[index]
-        mass = self.mass.reshape(count, -1)[which]
-        return RandomSet(mass, self.budget, self.validity.map(lambda part: part.reshape(count)[which]))
+        mass = self.mass.reshape(count, len(self.budget))[which]
+        return RandomSet(mass, self._family, self.validity.map(lambda part: part.reshape(count)[which]))
 
     def __iter__(self) -> Iterator[RandomSet]:
         return (self[i] for i in range(len(self)))
@@ -291,15 +364,15 @@ class RandomSet:
         return RandomSet(mass, self.budget, like)
 
     def numpy(self) -> dict[str, numpy.ndarray]:
-        """Return everything as NumPy arrays by name."""
+        """Return everything as NumPy arrays by name; on the CPU they share the tensors' memory."""
         small = ["labels", "confidence", "credal_width", "entropy", "nonspecificity"]
         names = [*small, "pignistic", "lower", "upper", "mass", "belief"]
-        return {name: getattr(self, name).detach().cpu().numpy() for name in names}
+        return {name: _readable(getattr(self, name)).numpy() for name in names}
 
     @property
     def label_names(self) -> list[str]:
         """The names of the predicted classes, over the flattened batch."""
-        return [self.budget.classes[c] for c in self.labels.flatten().tolist()]
+        return self.names(self.labels)
 
     def to_frame(self, *, probabilities: bool = False) -> pandas.DataFrame:
         """Return a pandas table with a row per sample; `probabilities` adds BetP of every class."""
@@ -323,14 +396,27 @@ class RandomSet:
 
     def save(self, path: str | Path) -> Path:
         """Write to one safetensors file, with the budget as JSON in its header."""
-        return storage.save(self, Path(path))
+        return storage.save(self, Path(path).expanduser())
 
     @classmethod
     def load(cls, path: str | Path) -> RandomSet:
         """Read what `save` wrote; nothing in the file is executed."""
-        return cls(*storage.load(Path(path)))
+        return cls(*storage.load(Path(path).expanduser()))
 
 
-def _full_precision(x: Tensor) -> Tensor:
-    """Masses are differences of beliefs: half precision would leave little of them."""
+def _full_precision(x: Any) -> Tensor:
+    """Accept arrays and lists; masses are differences of beliefs, of which half precision leaves little."""
+    try:
+        x = torch.as_tensor(x)
+    except (TypeError, ValueError, RuntimeError):
+        raise ShapeError(
+            "these are not numbers",
+            got=type(x).__name__,
+            expected="a tensor, an array or a list first, the budget second",
+        ) from None
     return x.float() if x.is_floating_point() and x.dtype.itemsize < 4 else x
+
+
+def _readable(x: Tensor) -> Tensor:
+    x = x.detach().cpu()
+    return x.float() if x.dtype == torch.bfloat16 else x

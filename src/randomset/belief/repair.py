@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Literal
 
 import torch
@@ -18,7 +19,7 @@ __all__ = ["Repair", "Validity", "repair_belief"]
 
 Repair = Literal["clip", "projection"]
 
-_MAX_STEPS = 100  # of the projection; 20 to 50 suffice on the power set of ten classes
+_MAX_STEPS = 500  # of the projection; 20 to 50 suffice on the power set of ten classes
 
 
 @dataclass(frozen=True)
@@ -45,12 +46,14 @@ class Validity:
         """Build from the sum of the raw masses and of those that are positive; refuse what is not finite."""
         raw_sum, kept = raw_sum.squeeze(-1), kept.squeeze(-1)
         if not torch.compiler.is_compiling() and not (kept - raw_sum).isfinite().all():
-            bad = raw[~raw.isfinite()]
+            where = tuple((~(kept - raw_sum).isfinite()).nonzero()[0].tolist())
+            bad = raw[where][~raw[where].isfinite()]
+            value = bad[0].item() if bad.numel() else "numbers whose sums overflow"
             raise InvalidBeliefError(
-                "the beliefs are not finite",
-                got=bad[0].item() if bad.numel() else "numbers whose sums overflow",
+                "the network's outputs are not finite",
+                got=f"{value} in sample {', '.join(map(str, where)) or 0}",
                 expected="finite numbers",
-                remedy="A network that gives NaN has usually diverged: lower its learning rate",
+                remedy="Look for NaN in that input; a network that gives it everywhere has diverged",
             )
         removed = (kept - raw_sum).clamp_min(0)  # Σ max(0, −m)
         negative = removed / (kept + removed).clamp_min(_tolerance(raw))
@@ -62,12 +65,21 @@ class Validity:
         return Validity(function(self.negative), function(self.excess), function(self.repaired))
 
     @staticmethod
-    def concatenate(parts: Sequence[Validity]) -> Validity:
-        """Join the accounts of several batches."""
+    def joined(parts: Sequence[Validity], join: Callable[[list[Tensor]], Tensor]) -> Validity:
+        """Join the accounts of several batches with `torch.cat`, or of single samples with `torch.stack`."""
         return Validity(
-            torch.cat([part.negative for part in parts]),
-            torch.cat([part.excess for part in parts]),
-            torch.cat([part.repaired for part in parts]),
+            join([part.negative for part in parts]),
+            join([part.excess for part in parts]),
+            join([part.repaired for part in parts]),
+        )
+
+    @staticmethod
+    def worst(parts: Sequence[Validity]) -> Validity:
+        """Return the account of samples that were made from several: of each part the worst."""
+        return Validity(
+            reduce(torch.maximum, [part.negative for part in parts]),
+            reduce(torch.maximum, [part.excess for part in parts]),
+            reduce(torch.logical_or, [part.repaired for part in parts]),
         )
 
     @property
@@ -151,7 +163,7 @@ def _tolerance(x: Tensor) -> float:
 def _project_invalid(mass: Tensor, belief: Tensor, invalid: Tensor, operators: BudgetOperators) -> Tensor:
     budget = operators.budget
     if not budget.has_universal_set:
-        operators = budget.with_universal_set().operators(belief.device)
+        operators = operators.complete
         belief = torch.cat((belief, torch.ones_like(belief[:1])))
     if torch.compiler.is_compiling():
         return torch.where(invalid, _project(belief, operators), mass)
@@ -167,9 +179,8 @@ def _project(belief: Tensor, operators: BudgetOperators) -> Tensor:
     """
     n = operators.budget.num_classes
     belief = torch.cat((belief[:-1], torch.ones_like(belief[-1:])))
-    start = belief[:n].clamp_min(0)
-    start = start / start.sum(0, keepdim=True).clamp_min(1)
-    rest = 1 - start.sum(0, keepdim=True)
+    start = _nearest_below_one(belief[:n])
+    rest = (1 - start.sum(0, keepdim=True)).clamp_min(0)
     mass = torch.cat((start, torch.zeros_like(belief[n:-1]), rest))
     residual = operators.sum_subsets(mass) - belief
     one = torch.ones_like(belief[:1])
@@ -177,16 +188,27 @@ def _project(belief: Tensor, operators: BudgetOperators) -> Tensor:
         gradient = operators.sum_supersets(residual)
         best = gradient.argmin(0, keepdim=True)
         worst = torch.where(mass > 0, gradient, -torch.inf).argmax(0, keepdim=True)
-        # The gap bounds what a sample can still gain: stop within a thousandth of the optimum.
+        # The gap bounds what a sample can still gain: it stops within a thousandth of its optimum, so
+        # that its result does not depend on the others in the batch.
         gap = gradient.gather(0, worst) - gradient.gather(0, best)
-        error = (residual * residual).sum(0, keepdim=True)
-        if not torch.compiler.is_compiling() and not (gap > 1e-3 * error + 1e-6).any():
+        going = gap > 1e-3 * (residual * residual).sum(0, keepdim=True) + 1e-6
+        if not torch.compiler.is_compiling() and not going.any():
             break
         direction = torch.zeros_like(mass).scatter_add(0, best, one).scatter_add(0, worst, -one)
         change = operators.sum_subsets(direction)
         length = -(change * residual).sum(0, keepdim=True)
         length = length / (change * change).sum(0, keepdim=True).clamp_min(1e-12)
-        length = torch.minimum(length.clamp_min(0), mass.gather(0, worst))
+        length = torch.minimum(length.clamp_min(0), mass.gather(0, worst)) * going
         mass = (mass + length * direction).clamp_min(0)
         residual = residual + length * change
     return mass / mass.sum(0, keepdim=True)
+
+
+def _nearest_below_one(values: Tensor) -> Tensor:
+    """Return the nearest non-negative numbers whose sum is at most one, column by column."""
+    clipped = values.clamp_min(0)
+    ranked = values.sort(0, descending=True).values
+    count = torch.arange(1, len(values) + 1, device=values.device)[:, None]
+    level = (ranked.cumsum(0) - 1) / count
+    level = level.gather(0, (ranked > level).sum(0, keepdim=True) - 1)
+    return torch.where(clipped.sum(0, keepdim=True) > 1, (values - level).clamp_min(0), clipped)

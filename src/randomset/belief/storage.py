@@ -32,14 +32,24 @@ def save(random_set: RandomSet, path: Path) -> Path:
         name: tensor.detach().cpu().contiguous() for name, tensor in zip(_TENSORS, tensors, strict=True)
     }
     header = {"format": "randomset.random_set", "version": "1", "budget": random_set.budget.to_json()}
-    if not path.parent.is_dir():
+    if not path.parent.is_dir() or path.is_dir():
         raise RandomSetError(
-            "the folder does not exist", got=str(path.parent), remedy="Make it, or save elsewhere"
+            "this is no place for a file" if path.is_dir() else "the folder does not exist",
+            got=str(path if path.is_dir() else path.parent),
+            remedy="Give the path of a file in a folder that exists",
         )
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError as error:
+        raise RandomSetError(
+            "the folder cannot be written to", got=f"{path.parent} ({error.strerror})"
+        ) from error
     os.close(handle)
     try:
         save_file(stored, temporary, metadata=header)
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(temporary, 0o666 & ~mask)  # a temporary file is its owner's alone
         os.replace(temporary, path)
     finally:
         Path(temporary).unlink(missing_ok=True)
@@ -51,7 +61,8 @@ def load(path: Path) -> tuple[Tensor, Budget, Validity]:
     from safetensors import SafetensorError, safe_open
 
     if not path.is_file():
-        raise FileFormatError("there is no such file", got=str(path))
+        wrong = "this is a folder, not a file" if path.is_dir() else "there is no such file"
+        raise FileFormatError(wrong, got=str(path))
     try:
         with safe_open(str(path), framework="pt") as file:
             header = file.metadata() or {}
@@ -68,6 +79,8 @@ def load(path: Path) -> tuple[Tensor, Budget, Validity]:
                     expected=f"version '1' with {sorted(_TENSORS)}",
                 )
             mass, *account = (file.get_tensor(name) for name in _TENSORS)
+    except PermissionError as error:
+        raise FileFormatError("the file may not be read", got=str(path)) from error
     except SafetensorError as error:
         raise FileFormatError("the file is not safetensors", got=f"{path.name}: {error}") from error
     budget = Budget.from_json(header.get("budget", ""))

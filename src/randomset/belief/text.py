@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from randomset.belief.budget import Budget
+from randomset.belief.naming import braces
 from randomset.errors import ShapeError
 
 if TYPE_CHECKING:
@@ -21,7 +23,8 @@ def summary(random_set: RandomSet) -> str:
     """Return the one-line representation."""
     budget = random_set.budget
     shape = random_set.shape
-    size = {0: "1 sample", 1: f"{shape.numel()} samples"}.get(len(shape), f"{tuple(shape)} samples")
+    size = f"{tuple(shape)} samples" if len(shape) > 1 else f"{shape.numel()} samples"
+    size = "1 sample" if shape.numel() == 1 and len(shape) < 2 else size
     line = f"RandomSet({size} over {budget.num_classes} classes, {budget.num_sets} sets"
     if shape.numel():
         line += f"; mean confidence {random_set.confidence.mean():.3f}"
@@ -41,13 +44,18 @@ def explanation(sample: RandomSet, top: int) -> str:
     budget, label = sample.budget, int(sample.labels)
     mass, order = sample.mass.sort(descending=True, stable=True)
     shown = [
-        f"{m:.2f} on {'Θ (all classes)' if k == len(budget) - 1 else budget.set_names[k]}"
-        for m, k in zip(mass[:top].tolist(), order[:top].tolist(), strict=True)
-        if m >= 0.005
+        f"{m:.2f} on {set_name(budget, k)}" if m >= 0.005 else f"{m:.0e} on {set_name(budget, k)}"
+        for i, (m, k) in enumerate(zip(mass[:top].tolist(), order[:top].tolist(), strict=True))
+        if m >= 0.005 or i == 0
     ]
     lower, upper = sample.lower[label].item(), sample.upper[label].item()
     words = f"{', '.join(shown)}; predicted {budget.classes[label]}, "
     return words + f"probability in [{lower:.2f}, {upper:.2f}]"
+
+
+def set_name(budget: Budget, k: int) -> str:
+    """Return the name of a set, short enough for a line."""
+    return "Θ (all classes)" if k == len(budget) - 1 else braces(list(budget.names_of(k)), shorten=8)
 
 
 def columns(random_set: RandomSet, *, probabilities: bool) -> dict[str, Any]:
@@ -67,9 +75,9 @@ def columns(random_set: RandomSet, *, probabilities: bool) -> dict[str, Any]:
     }
     table: dict[str, Any] = {"label": flat.label_names}
     table |= {name: value.detach().flatten().tolist() for name, value in numbers.items()}
-    table["top_set"] = [flat.budget.set_names[k] for k in top.flatten().tolist()]
+    table["top_set"] = [set_name(flat.budget, k) for k in top.flatten().tolist()]
     if probabilities:
-        rows = flat.pignistic.detach().reshape(count, -1).T.tolist()
+        rows = flat.pignistic.detach().reshape(count, flat.budget.num_classes).T.tolist()
         table |= {f"p({c})": row for c, row in zip(flat.budget.classes, rows, strict=True)}
     return table
 

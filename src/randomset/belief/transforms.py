@@ -76,18 +76,30 @@ def commonality_from_mass(mass: Tensor, budget: Budget | BudgetOperators) -> Ten
 
 def checked_operators(x: Tensor, budget: Budget | BudgetOperators, what: str) -> BudgetOperators:
     """Return the operators that fit a tensor over the budget's sets, or say why it does not fit."""
+    if not isinstance(x, Tensor):
+        raise ShapeError(
+            f"the {what} are not a tensor",
+            got=type(x).__name__,
+            expected="a torch.Tensor first, the budget second",
+            remedy="Convert arrays and lists with torch.as_tensor",
+        )
     operators = operators_of(budget, x)
-    check_last(x, len(operators.budget), what, operators.budget)
+    family = operators.budget
+    remedy = ""
+    if x.dim() and x.shape[-1] == len(family) + 1 and not family.has_universal_set:
+        remedy = "A RandomSet lives on the budget with Θ: use its own, answer.budget"
+    check_last(x, len(family), what, family, remedy)
     return operators
 
 
-def check_last(x: Tensor, size: int, what: str, meaning: object) -> None:
+def check_last(x: Tensor, size: int, what: str, meaning: object, remedy: str = "") -> None:
     """Refuse a tensor that is not floating or whose last dimension is not `size`."""
     if x.dim() == 0 or x.shape[-1] != size:
         raise ShapeError(
             f"the {what} have the wrong shape",
             got=str(tuple(x.shape)),
             expected=f"(…, {size}) for {meaning}",
+            remedy=remedy,
         )
     if not x.is_floating_point():
         raise ShapeError(

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from randomset.belief.random_set import RandomSet
+from randomset.belief.text import set_name
 from randomset.errors import BudgetError, MissingPackageError, ShapeError
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def plot_simplex(sample: RandomSet, *, ax: Axes | None = None) -> Figure:
     return figure
 
 
-def plot_bars(sample: RandomSet, *, top: int = 10, ax: Axes | None = None) -> Figure:
+def plot_bars(sample: RandomSet, *, top: int = 10) -> Figure:
     """Draw one sample's largest masses and their beliefs as bars, and the intervals of its top classes.
 
     >>> import torch
@@ -100,7 +101,7 @@ def plot_bars(sample: RandomSet, *, top: int = 10, ax: Axes | None = None) -> Fi
     height = 1.2 + 0.36 * max(len(shown), len(likely))
     figure = Drawing(figsize=(9, height), layout="constrained")
     sets, classes = figure.subplots(1, 2)
-    names = ["Θ" if k == len(budget) - 1 else _short(budget.set_names[k]) for k in shown]
+    names = [_short(set_name(budget, k)) for k in shown]
     rows = list(range(len(shown)))
     sets.barh(rows, [sample.belief[k].item() for k in shown], 0.75, color=_BLUE, label="belief")
     masses = [sample.mass[k].item() for k in shown]
@@ -138,7 +139,7 @@ def _need_matplotlib() -> None:
 def _axes(ax: Axes | None, size: tuple[float, float]) -> tuple[Figure, Axes]:
     _need_matplotlib()
     if ax is not None:
-        return ax.figure, ax  # type: ignore[return-value]
+        return ax.get_figure(root=True), ax  # type: ignore[return-value]
     from matplotlib.figure import Figure as Drawing
 
     figure = Drawing(figsize=size, layout="constrained")  # not pyplot's: nothing is left open
