@@ -182,9 +182,15 @@ def _project(belief: Tensor, operators: BudgetOperators) -> Tensor:
     start = _nearest_below_one(belief[:n])
     rest = (1 - start.sum(0, keepdim=True)).clamp_min(0)
     mass = torch.cat((start, torch.zeros_like(belief[n:-1]), rest))
+    mass = _descend(mass, belief, operators, _MAX_STEPS)
+    return mass / mass.sum(0, keepdim=True)
+
+
+def _descend(mass: Tensor, belief: Tensor, operators: BudgetOperators, steps: int) -> Tensor:
+    """Take pairwise Frank–Wolfe steps from the given masses."""
     residual = operators.sum_subsets(mass) - belief
     one = torch.ones_like(belief[:1])
-    for _ in range(_MAX_STEPS):
+    for step in range(steps):
         gradient = operators.sum_supersets(residual)
         best = gradient.argmin(0, keepdim=True)
         worst = torch.where(mass > 0, gradient, -torch.inf).argmax(0, keepdim=True)
@@ -192,8 +198,12 @@ def _project(belief: Tensor, operators: BudgetOperators) -> Tensor:
         # that its result does not depend on the others in the batch.
         gap = gradient.gather(0, worst) - gradient.gather(0, best)
         going = gap > 1e-3 * (residual * residual).sum(0, keepdim=True) + 1e-6
-        if not torch.compiler.is_compiling() and not going.any():
-            break
+        if not torch.compiler.is_compiling() and 2 * going.sum() <= going.numel():
+            which = going.squeeze(0).nonzero().squeeze(-1)  # the others have arrived
+            if not len(which):
+                break
+            left = _descend(mass[:, which], belief[:, which], operators, steps - step)
+            return mass.index_copy(1, which, left)
         direction = torch.zeros_like(mass).scatter_add(0, best, one).scatter_add(0, worst, -one)
         change = operators.sum_subsets(direction)
         length = -(change * residual).sum(0, keepdim=True)
@@ -201,7 +211,7 @@ def _project(belief: Tensor, operators: BudgetOperators) -> Tensor:
         length = torch.minimum(length.clamp_min(0), mass.gather(0, worst)) * going
         mass = (mass + length * direction).clamp_min(0)
         residual = residual + length * change
-    return mass / mass.sum(0, keepdim=True)
+    return mass
 
 
 def _nearest_below_one(values: Tensor) -> Tensor:
