@@ -1,0 +1,172 @@
+"""Every question that one may ask of a batch of belief functions, answered when first asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, Literal, TypeVar
+
+import torch
+from torch import Tensor
+
+from randomset.belief import credal, decision, measures, transforms
+from randomset.belief.budget import Budget
+from randomset.belief.naming import Members
+from randomset.belief.operators import BudgetOperators
+from randomset.errors import RandomSetError
+
+__all__ = ["BeliefFunctions"]
+
+_T = TypeVar("_T")
+
+
+class _lazy(Generic[_T]):
+    """A property that is computed once; unlike `functools.cached_property` it compiles, having no lock."""
+
+    def __init__(self, function: Callable[[Any], _T]) -> None:
+        self.function, self.name, self.__doc__ = function, function.__name__, function.__doc__
+
+    def __get__(self, owner: Any, kind: type | None = None) -> _T:
+        if owner is None:
+            return self  # type: ignore[return-value]
+        value = self.function(owner)
+        owner.__dict__[self.name] = value
+        return value
+
+
+class BeliefFunctions:
+    """What can be asked of masses (…, |O|) over a budget with Θ; `RandomSet` is the batch that holds them."""
+
+    mass: Tensor
+    budget: Budget
+    _family: Budget | BudgetOperators  # the budget, or the operators that a network holds of it
+
+    # -- the belief function --------------------------------------------------------------------
+
+    @_lazy
+    def belief(self) -> Tensor:
+        """Bel of every set of the budget: (…, |O|)."""
+        return transforms.belief_from_mass(self.mass, self._family)
+
+    @_lazy
+    def plausibility(self) -> Tensor:
+        """Pl of every set of the budget: (…, |O|)."""
+        return transforms.plausibility_from_mass(self.mass, self._family)
+
+    @_lazy
+    def commonality(self) -> Tensor:
+        """Q of every set of the budget: (…, |O|)."""
+        return transforms.commonality_from_mass(self.mass, self._family)
+
+    @_lazy
+    def pignistic(self) -> Tensor:
+        """BetP, the central probability of every class: (…, N)."""
+        return measures.pignistic_from_mass(self.mass, self._family)
+
+    @_lazy
+    def lower(self) -> Tensor:
+        """The lower probability of every class: (…, N)."""
+        return credal.lower_from_mass(self.mass, self._family)
+
+    @_lazy
+    def upper(self) -> Tensor:
+        """The upper probability of every class: (…, N)."""
+        return credal.upper_from_mass(self.mass, self._family)
+
+    # -- one number per sample ------------------------------------------------------------------
+
+    @_lazy
+    def _top(self) -> tuple[Tensor, Tensor]:
+        confidence, labels = self.pignistic.max(-1)
+        return confidence, labels
+
+    @property
+    def labels(self) -> Tensor:
+        """The most likely class under BetP: (…), integers."""
+        return self._top[1]
+
+    @property
+    def confidence(self) -> Tensor:
+        """BetP of that class: (…)."""
+        return self._top[0]
+
+    @_lazy
+    def credal_width(self) -> Tensor:
+        """Upper minus lower probability of the sample's own most likely class (Eq. 8): (…)."""
+        at = self.labels.unsqueeze(-1)
+        return (self.upper.gather(-1, at) - self.lower.gather(-1, at)).squeeze(-1)
+
+    @_lazy
+    def entropy(self) -> Tensor:
+        """The entropy of BetP in bits: (…)."""
+        return measures.entropy(self.pignistic)
+
+    @_lazy
+    def nonspecificity(self) -> Tensor:
+        """Σ m(A) log₂ |A|: (…)."""
+        return measures.nonspecificity(self.mass, self._family)
+
+    @_lazy
+    def discord(self) -> Tensor:
+        """The conflict among the focal sets, in bits: (…)."""
+        return measures.discord(self.mass, self._family)
+
+    @_lazy
+    def upper_entropy(self) -> Tensor:
+        """The largest entropy in the credal set, in bits: (…)."""
+        return measures.upper_entropy(self.mass, self._family)
+
+    @_lazy
+    def lower_entropy(self) -> Tensor:
+        """The smallest entropy in the credal set, in bits, up to 8 classes: (…)."""
+        return measures.lower_entropy(self.mass, self._family)
+
+    # -- questions ------------------------------------------------------------------------------
+
+    def bounds(self, sets: Tensor | Iterable[Members]) -> tuple[Tensor, Tensor]:
+        """Lower and upper probability of any sets of classes: see `set_bounds`."""
+        return credal.set_bounds(self.mass, self._family, sets)
+
+    def cost_bounds(self, cost: Tensor) -> tuple[Tensor, Tensor]:
+        """Lower and upper expected cost: see `expectation_bounds`."""
+        return credal.expectation_bounds(cost, self.mass, self._family)
+
+    def contains(self, probabilities: Tensor) -> Tensor:
+        """Whether the credal set contains a distribution: see `is_in_credal_set`."""
+        return credal.is_in_credal_set(probabilities, self.mass, self._family)
+
+    def vertices(self) -> Tensor:
+        """The vertices of the credal set, up to 8 classes: see `credal_vertices`."""
+        return credal.credal_vertices(self.mass, self._family)
+
+    def decide(
+        self,
+        rule: Literal["dominance", "maximality", "e-admissibility"] = "dominance",
+        cost: Tensor | None = None,
+    ) -> Tensor:
+        """The classes, or with a cost matrix the actions, that a cautious decision leaves: a mask.
+
+        See `decision` for the rules and for those that choose a single action.
+        """
+        if rule == "dominance":
+            return decision.interval_dominance(self.mass, self._family, cost)
+        if rule == "maximality":
+            return decision.maximality(self.mass, self._family, cost)
+        if rule == "e-admissibility" and cost is None:
+            return decision.e_admissibility(self.mass, self._family)
+        raise RandomSetError(
+            "unknown rule",
+            got=rule if cost is None else f"{rule} with costs",
+            expected="dominance, maximality, or e-admissibility without costs",
+        )
+
+    def reject(self, level: float, by: Literal["pignistic", "lower"] = "pignistic") -> Tensor:
+        """The labels, with −1 where their probability, or its lower bound, is below `level`."""
+        return decision.reject(self.mass, self._family, level, by)
+
+    def names(self, decisions: Tensor) -> list[Any]:
+        """Name decisions: labels (None for −1), or masks over the classes as tuples of names."""
+        classes = self.budget.classes
+        if decisions.dtype == torch.bool:
+            rows = decisions.reshape(-1, len(classes)).tolist()
+            return [tuple(c for c, kept in zip(classes, row, strict=True) if kept) for row in rows]
+        return [classes[c] if c >= 0 else None for c in decisions.flatten().tolist()]
