@@ -40,6 +40,17 @@ def test_bounds_are_the_extremes_of_the_vertices(budget, seed):
     torch.testing.assert_close(high, chances.amax(1))
 
 
+@pytest.mark.parametrize("n", [6, 7])
+def test_bounds_and_vertices_on_larger_power_sets(n):
+    budget = Budget.powerset(n)
+    mass = random_mass(budget, seed=n, sparse=True)
+    corners = torch.tensor(oracles.vertices(oracles.mass_function(mass, budget), n), dtype=torch.float64)
+    torch.testing.assert_close(credal_vertices(mass, budget), corners)
+    torch.testing.assert_close(lower_from_mass(mass, budget), corners.amin(0))
+    torch.testing.assert_close(upper_from_mass(mass, budget), corners.amax(0))
+    assert credal_vertices(random_mass(Budget.powerset(8)), Budget.powerset(8)).shape == (40320, 8)
+
+
 @given(budgets(max_classes=7), seeds)
 def test_lower_pignistic_upper(budget, seed):
     mass = random_mass(budget, 4, seed=seed)

@@ -120,6 +120,31 @@ def test_a_sample_alone_gives_the_same_answers(budget, seed):
         torch.testing.assert_close(getattr(whole[1][2], name), getattr(whole, name)[1, 2])
 
 
+@given(budgets(max_classes=6), seeds)
+def test_relabelling_the_classes_commutes_with_everything(budget, seed):
+    n = budget.num_classes
+    turn = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+    turned = Budget.from_sets([turn[list(s)].tolist() for s in budget.sets], n)
+    place = torch.tensor([turned.index(turn[list(s)].tolist()) for s in budget.sets])
+    belief = torch.rand(3, len(budget), generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    moved = torch.zeros_like(belief).index_copy(-1, place, belief)
+    one, two = RandomSet.from_belief(belief, budget), RandomSet.from_belief(moved, turned)
+    sets = torch.tensor([two.budget.index(turn[list(s)].tolist()) for s in one.budget.sets])
+    for name in ("mass", "belief", "plausibility", "commonality"):
+        torch.testing.assert_close(getattr(two, name)[:, sets], getattr(one, name))
+    for name in ("pignistic", "lower", "upper"):
+        torch.testing.assert_close(getattr(two, name)[:, turn], getattr(one, name))
+    for name in ("confidence", "entropy", "nonspecificity", "discord", "upper_entropy", "lower_entropy"):
+        torch.testing.assert_close(getattr(two, name), getattr(one, name))
+    torch.testing.assert_close(two.validity.negative, one.validity.negative)
+    for rule in ("dominance", "maximality", "e-admissibility"):
+        assert torch.equal(two.decide(rule)[:, turn], one.decide(rule))
+    fused, again = one.combine(one, rule="yager"), two.combine(two, rule="yager")
+    torch.testing.assert_close(again.pignistic[:, turn], fused.pignistic)
+    fused, again = one.combine(one, rule="disjunctive"), two.combine(two, rule="disjunctive")
+    torch.testing.assert_close(again.pignistic[:, turn], fused.pignistic)
+
+
 @pytest.mark.parametrize(
     "index", [0, -1, slice(1, 4), [2, 0], torch.tensor([3, 3]), np.array([True, False, True, False, True])]
 )

@@ -80,6 +80,21 @@ def test_agreement_with_the_definitions(budget, seed):
     torch.testing.assert_close(pignistic_from_mass(mass, budget), torch.tensor(literal, dtype=torch.float64))
 
 
+@pytest.mark.parametrize("n", range(2, 9))
+def test_agreement_with_the_definitions_on_the_power_set(n):
+    budget = Budget.powerset(n)
+    mass = random_mass(budget, seed=n, sparse=True)
+    m, sets = oracles.mass_function(mass, budget), [frozenset(s) for s in budget.sets]
+    for transform, definition in [
+        (belief_from_mass, oracles.belief),
+        (plausibility_from_mass, oracles.plausibility),
+        (commonality_from_mass, oracles.commonality),
+    ]:
+        literal = torch.tensor([definition(m, a) for a in sets], dtype=torch.float64)
+        torch.testing.assert_close(transform(mass, budget), literal)
+    torch.testing.assert_close(mass_from_belief(belief_from_mass(mass, budget), budget), mass)
+
+
 @given(budgets(max_classes=8), seeds)
 def test_mass_from_belief_is_the_inverse_of_the_budgets_own_subset_matrix(budget, seed):
     belief = torch.rand(4, len(budget), generator=torch.Generator().manual_seed(seed), dtype=torch.float64)

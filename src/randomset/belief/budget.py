@@ -281,7 +281,7 @@ class Budget:
         """
         try:
             content = json.loads(text)
-        except (ValueError, RecursionError) as error:
+        except (TypeError, ValueError, RecursionError) as error:
             raise FileFormatError("the budget is not JSON", got=str(error)) from error
         if not isinstance(content, dict) or content.get("format") != _FORMAT:
             got = content.get("format") if isinstance(content, dict) else type(content).__name__

@@ -66,7 +66,7 @@ def plot_simplex(sample: RandomSet, *, ax: Axes | None = None) -> Figure:
         if upper[c] - lower[c] < 0.005:
             bounds = [(lower[c], "-", "Bel = Pl")]
         for value, style, name in bounds:
-            if 0 < value < 1:
+            if 0.005 < value < 0.995:  # the edges of the triangle need no line
                 ends = _level(c, value)
                 ax.plot(*_corners(ends), style, color="0.35", linewidth=1, zorder=0)
                 _label_end(ax, ends, c, f"{name}({classes[c]}) = {value:.2f}")
