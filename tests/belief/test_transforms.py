@@ -219,6 +219,18 @@ class TestEveryTransform:
             inside = transform(mass, budget)
         torch.testing.assert_close(inside, transform(mass, budget))
 
+    @pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")  # torch's own
+    @pytest.mark.filterwarnings(
+        "ignore:There is a performance drop:UserWarning"
+    )  # it works, sample by sample
+    def test_forward_mode_and_vmap(self, transform, budget):
+        mass, change = random_mass(budget, 3), random_mass(budget, 3, seed=1)
+        value, tangent, *_ = torch.func.jvp(lambda m: transform(m, budget), (mass,), (change,))
+        torch.testing.assert_close(value, transform(mass, budget))
+        torch.testing.assert_close(tangent, transform(change, budget))  # it is linear
+        one_by_one = torch.func.vmap(lambda m: transform(m, budget))(mass)
+        torch.testing.assert_close(one_by_one, value)
+
     def test_exported_program(self, transform, budget):
         class Wrapped(nn.Module):
             def __init__(self):

@@ -136,10 +136,13 @@ class SparseSum(nn.Module):
             self._weights[kind] = self._weight(x)
         if x.dtype not in (torch.float32, torch.float64) or x.shape[1] == 0:
             return self._gathered(x, self._weights[kind])
-        # The same sums, fused: several times faster, but neither exportable nor twice differentiable.
-        return nn.functional.embedding_bag(
-            self.column, x, self.start, mode="sum", per_sample_weights=self._weights[kind]
-        )
+        try:
+            # The same sums, fused: several times faster, but neither exportable nor twice differentiable.
+            return nn.functional.embedding_bag(
+                self.column, x, self.start, mode="sum", per_sample_weights=self._weights[kind]
+            )
+        except (NotImplementedError, RuntimeError):  # inside torch.func's transforms
+            return self._gathered(x, self._weights[kind])
 
     def _gathered(self, x: Tensor, weight: Tensor | None) -> Tensor:
         terms = x.index_select(0, self.column)
