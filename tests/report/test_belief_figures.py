@@ -1,6 +1,7 @@
 import sys
 
 import matplotlib.figure
+import matplotlib.gridspec
 import numpy as np
 import pytest
 import torch
@@ -58,6 +59,8 @@ def test_it_can_be_drawn_into_given_axes():
     axes = figure.subplots(1, 2)
     assert plot_simplex(sample(), ax=axes[1]) is figure
     assert axes[1].get_legend() is not None
+    part = matplotlib.figure.Figure().add_subfigure(matplotlib.gridspec.GridSpec(1, 2)[0])
+    assert isinstance(plot_simplex(sample(), ax=part.subplots()), matplotlib.figure.Figure)
 
 
 def test_what_cannot_be_drawn():

@@ -139,7 +139,7 @@ def _need_matplotlib() -> None:
 def _axes(ax: Axes | None, size: tuple[float, float]) -> tuple[Figure, Axes]:
     _need_matplotlib()
     if ax is not None:
-        return ax.get_figure(root=True), ax  # type: ignore[return-value]
+        return ax.figure.figure, ax  # the whole figure, not a part of it
     from matplotlib.figure import Figure as Drawing
 
     figure = Drawing(figsize=size, layout="constrained")  # not pyplot's: nothing is left open
