@@ -5,6 +5,7 @@ from randomset.belief import credal, decision, fusion, measures
 from randomset.belief.budget import Budget
 from randomset.belief.labels import (
     belief_from_classes,
+    belief_from_label_masses,
     belief_from_label_sets,
     belief_from_probabilities,
 )
@@ -28,6 +29,7 @@ __all__ = [
     "RandomSetError",
     "Validity",
     "belief_from_classes",
+    "belief_from_label_masses",
     "belief_from_label_sets",
     "belief_from_mass",
     "belief_from_probabilities",

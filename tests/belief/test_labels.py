@@ -7,6 +7,7 @@ from randomset import (
     Budget,
     BudgetOperators,
     belief_from_classes,
+    belief_from_label_masses,
     belief_from_label_sets,
     belief_from_mass,
     belief_from_probabilities,
@@ -60,6 +61,22 @@ def test_soft_labels(budget, seed):
         assert got == pytest.approx([oracles.belief(m, frozenset(s)) for s in budget.sets])
     masses = torch.cat((p, torch.zeros(3, budget.num_sets, dtype=p.dtype)), -1)
     torch.testing.assert_close(belief, belief_from_mass(masses, budget))
+
+
+@given(budgets(), seeds)
+def test_soft_labels_over_sets(budget, seed):
+    theta = budget.with_universal_set()
+    masses = random_mass(theta, 3, seed=seed, sparse=True)
+    belief = belief_from_label_masses(masses, budget)
+    for row, got in zip(masses, belief.tolist(), strict=True):
+        m = oracles.mass_function(row, theta)
+        assert got == pytest.approx([oracles.belief(m, frozenset(s)) for s in budget.sets])
+    own = random_mass(budget, 2, seed=seed)
+    torch.testing.assert_close(belief_from_label_masses(own, budget), belief_from_mass(own, budget))
+    with pytest.raises(InvalidBeliefError, match="the masses do not sum to one"):
+        belief_from_label_masses(2 * own, budget)
+    with pytest.raises(ShapeError, match="the masses have the wrong shape"):
+        belief_from_label_masses(own[:, 1:], budget)
 
 
 def test_shapes_and_types():

@@ -14,7 +14,12 @@ from randomset.belief.operators import BudgetOperators, operators_of, over_sets
 from randomset.belief.transforms import check_last
 from randomset.errors import InvalidBeliefError, LabelError, ShapeError
 
-__all__ = ["belief_from_classes", "belief_from_label_sets", "belief_from_probabilities"]
+__all__ = [
+    "belief_from_classes",
+    "belief_from_label_masses",
+    "belief_from_label_sets",
+    "belief_from_probabilities",
+]
 
 
 def belief_from_classes(
@@ -98,7 +103,7 @@ def belief_from_label_sets(
 def belief_from_probabilities(probabilities: Tensor | Any, budget: Budget | BudgetOperators) -> Tensor:
     """Encode soft labels, a distribution over the classes: Bel(A) = Σ_{c ∈ A} p(c): (…, N) → (…, |O|).
 
-    Soft labels that are masses over sets are encoded by `belief_from_mass`.
+    Soft labels that are masses over sets go to `belief_from_label_masses`.
 
     >>> budget = Budget.from_sets([{"cat", "dog"}], ["cat", "dog", "car"])
     >>> belief_from_probabilities(torch.tensor([0.5, 0.25, 0.25]), budget)
@@ -111,6 +116,27 @@ def belief_from_probabilities(probabilities: Tensor | Any, budget: Budget | Budg
     if not torch.compiler.is_compiling():
         check_distribution(probabilities)
     return _belief(probabilities, operators)
+
+
+def belief_from_label_masses(masses: Tensor | Any, budget: Budget | BudgetOperators) -> Tensor:
+    """Encode soft labels that are masses over sets, "0.7 cat, 0.3 cat or dog": (…, |O|) → (…, |O|).
+
+    Bel(A) = Σ_{B ⊆ A} m(B). The masses may also have a last column for Θ, "anything", if the budget lacks
+    it: such mass supports no smaller set.
+
+    >>> budget = Budget.from_sets([{"cat", "dog"}], ["cat", "dog", "car"])
+    >>> belief_from_label_masses(torch.tensor([0.5, 0.0, 0.0, 0.25, 0.25]), budget)
+    tensor([0.5000, 0.0000, 0.0000, 0.7500])
+    """
+    masses = _as_tensor(masses, "masses")
+    operators = operators_of(budget, masses)
+    if masses.dim() and masses.shape[-1] == len(operators.complete.budget):
+        operators = operators.complete
+    check_last(masses, len(operators.budget), "masses", operators.budget)
+    if not torch.compiler.is_compiling():
+        check_distribution(masses, "masses")
+    belief = over_sets(operators.sum_subsets, masses, operators.footprint)
+    return belief[..., : len(operators_of(budget, masses).budget)]
 
 
 def _belief(weights: Tensor, budget: Budget | BudgetOperators) -> Tensor:
