@@ -13,6 +13,11 @@ __all__ = [
 ]
 
 
+def in_sample(where: tuple[int, ...]) -> str:
+    """Name the place of a sample in its batch, or nothing if it is the only one."""
+    return f" in sample {', '.join(map(str, where))}" if where else ""
+
+
 class RandomSetError(ValueError):
     """Base of every error that this library raises on purpose.
 

@@ -178,10 +178,9 @@ def test_arrays_and_lists_will_do():
     logits = np.random.default_rng(0).normal(size=(2, len(PETS)))
     assert RandomSet.from_logits(logits, PETS).mass.dtype == torch.float64
     assert RandomSet.from_mass([0.5, 0.0, 0.1, 0.4], PETS).label_names == ["cat"]
-    with pytest.raises(
-        ShapeError, match="not numbers; got Budget; expected a tensor, an array or a list first"
-    ):
-        RandomSet.from_logits(PETS, logits)  # type: ignore[arg-type]
+    for build in (RandomSet.from_logits, RandomSet.from_belief, RandomSet.from_mass):
+        with pytest.raises(ShapeError, match=r"not numbers; got Budget .* a list of numbers first"):
+            build(PETS, logits)  # type: ignore[arg-type]
 
 
 def test_rounding_in_the_masses_is_forgiven_and_mended():

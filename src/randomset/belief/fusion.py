@@ -18,7 +18,7 @@ from randomset.belief.credal import joint_shape
 from randomset.belief.operators import over_sets
 from randomset.belief.poset import intersection_pairs, outside_modes
 from randomset.belief.transforms import checked_operators
-from randomset.errors import BudgetError, InvalidBeliefError, RandomSetError, ShapeError
+from randomset.errors import BudgetError, InvalidBeliefError, RandomSetError, ShapeError, in_sample
 
 __all__ = [
     "Fused",
@@ -76,7 +76,7 @@ def dempster(masses: Sequence[Tensor], budgets: Sequence[Budget], *, max_sets: i
         where = tuple((agreed.squeeze(-1) <= least).nonzero()[0].tolist())
         raise InvalidBeliefError(
             "the sources contradict each other completely",
-            got=f"conflict 1 in sample {', '.join(map(str, where)) or 0}",
+            got=f"conflict 1{in_sample(where)}",
             expected="at least one set that all sources allow",
             remedy="Discount the sources first, or use yager, which turns conflict into ignorance",
         )

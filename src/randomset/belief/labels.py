@@ -11,8 +11,8 @@ from torch import Tensor
 from randomset.belief.budget import Budget
 from randomset.belief.naming import Members
 from randomset.belief.operators import BudgetOperators, operators_of, over_sets
-from randomset.belief.transforms import check_last
-from randomset.errors import InvalidBeliefError, LabelError, ShapeError
+from randomset.belief.transforms import as_numbers, check_last
+from randomset.errors import InvalidBeliefError, LabelError, ShapeError, in_sample
 
 __all__ = [
     "belief_from_classes",
@@ -34,7 +34,8 @@ def belief_from_classes(
     tensor([[1., 0., 0., 1.],
             [0., 0., 1., 0.]])
     """
-    labels = _as_tensor(labels, "class labels")
+    remedy = "Sets of class names go to belief_from_label_sets"
+    labels = as_numbers(labels, "class labels", LabelError, remedy)
     n = operators_of(budget, labels).budget.num_classes
     if labels.is_floating_point() or labels.dtype == torch.bool or labels.is_complex():
         raise LabelError(
@@ -49,7 +50,7 @@ def belief_from_classes(
             where = tuple(outside.nonzero()[0].tolist())
             raise LabelError(
                 "a label is not a class index",
-                got=f"{labels[where].item()} in sample {', '.join(map(str, where)) or 0}",
+                got=f"{labels[where].item()}{in_sample(where)}",
                 expected=f"0 to {n - 1}",
                 remedy="Leave samples without a label out, or label them with the set of all classes",
             )
@@ -109,7 +110,7 @@ def belief_from_probabilities(probabilities: Tensor | Any, budget: Budget | Budg
     >>> belief_from_probabilities(torch.tensor([0.5, 0.25, 0.25]), budget)
     tensor([0.5000, 0.2500, 0.2500, 0.7500])
     """
-    probabilities = _as_tensor(probabilities, "probabilities")
+    probabilities = as_numbers(probabilities, "probabilities", LabelError)
     operators = operators_of(budget, probabilities)
     n = operators.budget.num_classes
     check_last(probabilities, n, "probabilities", "the classes")
@@ -128,7 +129,7 @@ def belief_from_label_masses(masses: Tensor | Any, budget: Budget | BudgetOperat
     >>> belief_from_label_masses(torch.tensor([0.5, 0.0, 0.0, 0.25, 0.25]), budget)
     tensor([0.5000, 0.0000, 0.0000, 0.7500])
     """
-    masses = _as_tensor(masses, "masses")
+    masses = as_numbers(masses, "masses", LabelError)
     operators = operators_of(budget, masses)
     if masses.dim() and masses.shape[-1] == len(operators.complete.budget):
         operators = operators.complete
@@ -144,19 +145,6 @@ def _belief(weights: Tensor, budget: Budget | BudgetOperators) -> Tensor:
     return over_sets(operators.sum_per_set, weights, operators.footprint)
 
 
-def _as_tensor(values: object, what: str) -> Tensor:
-    """Accept what torch can read: tensors, NumPy arrays, lists of numbers."""
-    try:
-        return torch.as_tensor(values)
-    except (TypeError, ValueError, RuntimeError):
-        raise LabelError(
-            f"the {what} are not numbers",
-            got=f"{type(values).__name__} {str(values)[:60]}",
-            expected="a tensor, an array or a list of numbers",
-            remedy="Sets of class names go to belief_from_label_sets",
-        ) from None
-
-
 def check_distribution(values: Tensor, what: str = "probabilities", tolerance: float = 0.0) -> None:
     """Refuse values that are not finite, are negative, or do not sum to one along the last dimension.
 
@@ -169,7 +157,7 @@ def check_distribution(values: Tensor, what: str = "probabilities", tolerance: f
         return
     where = tuple(bad.nonzero()[0].tolist())
     sample, lowest = values[where], values[where].min().item()
-    place = f" in sample {', '.join(map(str, where))}" if where else ""
+    place = in_sample(where)
     if not sample.isfinite().all():
         value = sample[~sample.isfinite()][0].item()
         raise InvalidBeliefError(

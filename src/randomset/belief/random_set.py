@@ -73,7 +73,9 @@ class RandomSet(BeliefFunctions):
         >>> RandomSet.from_logits(torch.tensor([4.0, -4.0, -4.0]), Budget.singletons("abc")).pignistic
         tensor([0.9647, 0.0177, 0.0177])
         """
-        return cls._from_raw(_full_precision(logits), budget, repair, logits=True)
+        return cls._from_raw(
+            _full_precision(transforms.as_numbers(logits, "logits")), budget, repair, logits=True
+        )
 
     @classmethod
     def from_belief(
@@ -84,7 +86,7 @@ class RandomSet(BeliefFunctions):
         >>> RandomSet.from_belief(torch.tensor([0.5, 0.2, 0.9]), Budget.from_sets([{0, 1}], 2)).mass
         tensor([0.5000, 0.2000, 0.3000])
         """
-        belief = _full_precision(belief)
+        belief = _full_precision(transforms.as_numbers(belief, "beliefs"))
         transforms.checked_operators(belief, budget, "beliefs")
         if belief.numel() and not torch.compiler.is_compiling():
             low, high = (end.item() for end in belief.detach().aminmax())
@@ -114,7 +116,7 @@ class RandomSet(BeliefFunctions):
         >>> RandomSet.from_mass(torch.tensor([0.2, 0.3, 0.5]), Budget.from_sets([{0, 1}], 2)).lower
         tensor([0.2000, 0.3000])
         """
-        given = torch.as_tensor(mass)
+        given = transforms.as_numbers(mass, "masses")
         mass = _full_precision(given)
         operators = transforms.checked_operators(mass, budget, "masses")
         if not torch.compiler.is_compiling():
@@ -254,16 +256,8 @@ class RandomSet(BeliefFunctions):
         return cls(*storage.load(Path(path).expanduser()))
 
 
-def _full_precision(x: Any) -> Tensor:
-    """Accept arrays and lists; masses are differences of beliefs, of which half precision leaves little."""
-    try:
-        x = torch.as_tensor(x)
-    except (TypeError, ValueError, RuntimeError):
-        raise ShapeError(
-            "these are not numbers",
-            got=type(x).__name__,
-            expected="a tensor, an array or a list first, the budget second",
-        ) from None
+def _full_precision(x: Tensor) -> Tensor:
+    """Masses are differences of beliefs, of which half precision would leave little."""
     return x.float() if x.is_floating_point() and x.dtype.itemsize < 4 else x
 
 

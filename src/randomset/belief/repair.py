@@ -13,7 +13,7 @@ from torch import Tensor
 from randomset.belief.budget import Budget
 from randomset.belief.operators import BudgetOperators, over_sets_each
 from randomset.belief.transforms import checked_operators
-from randomset.errors import InvalidBeliefError, RandomSetError
+from randomset.errors import InvalidBeliefError, RandomSetError, in_sample
 
 __all__ = ["Repair", "Validity", "repair_belief"]
 
@@ -51,7 +51,7 @@ class Validity:
             value = bad[0].item() if bad.numel() else "numbers whose sums overflow"
             raise InvalidBeliefError(
                 "the network's outputs are not finite",
-                got=f"{value} in sample {', '.join(map(str, where)) or 0}",
+                got=f"{value}{in_sample(where)}",
                 expected="finite numbers",
                 remedy="Look for NaN in that input; a network that gives it everywhere has diverged",
             )
@@ -161,10 +161,9 @@ def _tolerance(x: Tensor) -> float:
 
 
 def _project_invalid(mass: Tensor, belief: Tensor, invalid: Tensor, operators: BudgetOperators) -> Tensor:
-    budget = operators.budget
-    if not budget.has_universal_set:
-        operators = operators.complete
-        belief = torch.cat((belief, torch.ones_like(belief[:1])))
+    # Bel(Θ) = 1 in every mass function, whatever the network says of it.
+    below = belief[:-1] if operators.budget.has_universal_set else belief
+    belief, operators = torch.cat((below, torch.ones_like(belief[:1]))), operators.complete
     if torch.compiler.is_compiling():
         return torch.where(invalid, _project(belief, operators), mass)
     which = invalid.squeeze(0).nonzero().squeeze(-1)
@@ -174,11 +173,9 @@ def _project_invalid(mass: Tensor, belief: Tensor, invalid: Tensor, operators: B
 def _project(belief: Tensor, operators: BudgetOperators) -> Tensor:
     """Minimise ‖ζ m − b‖² over the masses: each step moves mass from the worst set to the best one.
 
-    Bel(Θ) = 1 in every mass function, so the row of Θ is a constant. Autograd differentiates through
-    the steps.
+    Autograd differentiates through the steps.
     """
     n = operators.budget.num_classes
-    belief = torch.cat((belief[:-1], torch.ones_like(belief[-1:])))
     start = _nearest_below_one(belief[:n])
     rest = (1 - start.sum(0, keepdim=True)).clamp_min(0)
     mass = torch.cat((start, torch.zeros_like(belief[n:-1]), rest))

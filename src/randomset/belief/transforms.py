@@ -6,11 +6,12 @@ is linear and differentiable, and gives back the type that it got.
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from randomset.belief.budget import Budget
 from randomset.belief.operators import BudgetOperators, operators_of, over_sets
-from randomset.errors import ShapeError
+from randomset.errors import RandomSetError, ShapeError
 
 __all__ = [
     "belief_from_mass",
@@ -90,6 +91,21 @@ def checked_operators(x: Tensor, budget: Budget | BudgetOperators, what: str) ->
         remedy = "A RandomSet lives on the budget with Θ: use its own, answer.budget"
     check_last(x, len(family), what, family, remedy)
     return operators
+
+
+def as_numbers(
+    values: object, what: str, kind: type[RandomSetError] = ShapeError, remedy: str = ""
+) -> Tensor:
+    """Accept what torch can read as numbers: tensors, arrays, lists."""
+    try:
+        return torch.as_tensor(values)
+    except (TypeError, ValueError, RuntimeError):
+        raise kind(
+            f"the {what} are not numbers",
+            got=f"{type(values).__name__} {str(values)[:60]}",
+            expected="a tensor, an array or a list of numbers first, the budget second",
+            remedy=remedy,
+        ) from None
 
 
 def check_last(x: Tensor, size: int, what: str, meaning: object, remedy: str = "") -> None:
