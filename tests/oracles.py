@@ -87,3 +87,13 @@ def disjunctive(one: Mass, two: Mass) -> Mass:
         for b, y in two.items():
             result[a | b] = result.get(a | b, 0.0) + x * y
     return result
+
+
+def overlap_by_counting(inside: np.ndarray, weight: np.ndarray) -> dict[tuple[int, ...], float]:
+    """Intersection over union of every set of two or more classes, from points (n × N) and their weights."""
+    n = inside.shape[1]
+    return {
+        focal: weight[inside[:, focal].all(1)].sum() / weight[inside[:, focal].any(1)].sum()
+        for size in range(2, n + 1)
+        for focal in itertools.combinations(range(n), size)
+    }

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 
+import numpy as np
 import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
 from randomset import Budget
+from randomset.budgeting.ellipsoids import Ellipsoids
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -54,3 +56,13 @@ def random_budget(n: int, k: int, seed: int = 0, *, max_size: int | None = None)
         size = int(torch.randint(2, (max_size or n) + 1, (), generator=generator))
         sets.add(tuple(sorted(torch.randperm(n, generator=generator)[:size].tolist())))
     return Budget.from_sets(sets, n)
+
+
+def random_ellipsoids(n: int, dimensions: int, seed: int, crowd: float = 2.0) -> Ellipsoids:
+    """One ellipsoid for each class, of random shape; a larger `crowd` brings them closer together."""
+    draw = np.random.default_rng(seed)
+    centres = draw.uniform(0, 6 * n ** (1 / dimensions) / crowd, (n, dimensions))
+    turn = np.linalg.qr(draw.normal(size=(n, dimensions, dimensions)))[0]
+    lengths = draw.uniform(0.4, 1.6, (n, dimensions))
+    covariances = np.einsum("nij,nj,nkj->nik", turn, lengths**2, turn)
+    return Ellipsoids.from_moments(centres, covariances, np.arange(n), 2.0)

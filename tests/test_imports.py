@@ -11,7 +11,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "randomset"
 
 # A room may import itself and what stands before it. Rooms on one line do not know each other.
 ORDER = [
-    ["errors"],
+    ["errors", "progress"],
     ["belief"],
     ["budgeting"],
     ["nn", "baselines"],
@@ -19,6 +19,7 @@ ORDER = [
     ["evaluation"],
     ["paper", "report", "serving"],
     ["sklearn", "cli"],
+    ["__main__"],
 ]
 LEVEL = {room: level for level, rooms in enumerate(ORDER) for room in rooms}
 

@@ -1,5 +1,10 @@
 """Random-set neural networks: classifiers that know when they do not know."""
 
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from randomset import errors
 from randomset.belief import credal, decision, fusion, measures
 from randomset.belief.budget import Budget
@@ -20,11 +25,16 @@ from randomset.belief.transforms import (
 )
 from randomset.errors import RandomSetError
 
+if TYPE_CHECKING:
+    from randomset import budgeting
+    from randomset.budgeting.budgeter import Budgeter
+
 __version__ = "0.1.0"
 
 __all__ = [
     "Budget",
     "BudgetOperators",
+    "Budgeter",
     "RandomSet",
     "RandomSetError",
     "Validity",
@@ -33,6 +43,7 @@ __all__ = [
     "belief_from_label_sets",
     "belief_from_mass",
     "belief_from_probabilities",
+    "budgeting",
     "commonality_from_mass",
     "credal",
     "decision",
@@ -43,3 +54,17 @@ __all__ = [
     "plausibility_from_mass",
     "repair_belief",
 ]
+
+# Rooms that need more than torch are opened when they are first used, so that `import randomset` stays fast.
+_LATE = {"Budgeter": "randomset.budgeting.budgeter", "budgeting": "randomset.budgeting"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = importlib.import_module(_LATE[name])
+    return module if _LATE[name].endswith(f".{name}") else getattr(module, name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

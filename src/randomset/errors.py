@@ -9,6 +9,7 @@ __all__ = [
     "LabelError",
     "MissingPackageError",
     "RandomSetError",
+    "RandomSetWarning",
     "ShapeError",
 ]
 
@@ -73,3 +74,7 @@ class MissingPackageError(RandomSetError, ImportError):
 
     def __reduce__(self) -> tuple[type, tuple[str, str]]:
         return type(self), self._parts
+
+
+class RandomSetWarning(UserWarning):
+    """Something was handled in a way that the user should know of."""

@@ -196,3 +196,37 @@ def test_foreign_json_gives_a_budget_or_a_clear_error(content, place):
 def test_text_that_is_not_json(text):
     with pytest.raises(FileFormatError, match="the budget is not JSON"):
         Budget.from_json(text)
+
+
+class TestOrigin:
+    def test_it_travels_but_is_no_part_of_the_family(self):
+        plain = Budget.from_sets([{0, 1}], "abc")
+        noted = plain.with_origin({"method": "by hand", "overlaps": [0.5]})
+        assert (plain.origin, noted.origin["overlaps"]) == ({}, [0.5])
+        assert noted == plain
+        assert noted.fingerprint == plain.fingerprint
+        assert hash(noted) == hash(plain)
+        for again in (
+            Budget.from_json(noted.to_json()),
+            pickle.loads(pickle.dumps(noted)),
+            noted.with_universal_set(),
+        ):
+            assert again.origin == noted.origin
+        assert "origin" not in plain.to_json()
+
+    def test_it_cannot_be_changed_from_outside(self):
+        given = {"overlaps": [0.5]}
+        noted = Budget.singletons(3).with_origin(given)
+        given["overlaps"].append(1.0)
+        noted.origin["overlaps"].append(2.0)
+        assert noted.origin == {"overlaps": [0.5]}
+
+    @pytest.mark.parametrize("origin", [{"a": float("nan")}, {"a": object()}, {1: {2}}])
+    def test_what_json_cannot_hold_is_refused(self, origin):
+        with pytest.raises(BudgetError, match="cannot be written as JSON"):
+            Budget.singletons(3).with_origin(origin)
+
+    def test_a_file_with_a_strange_origin_is_refused(self):
+        text = Budget.singletons(3).to_json().replace('"sets"', '"origin": 3, "sets"')
+        with pytest.raises(FileFormatError, match="not an object; got int"):
+            Budget.from_json(text)

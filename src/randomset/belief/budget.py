@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
@@ -44,6 +44,7 @@ class Budget:
     _classes: tuple[str, ...]
     _sets: tuple[tuple[int, ...], ...]
     _operators: dict[torch.device, BudgetOperators]
+    _origin: str
 
     def __init__(self, classes: SupportsIndex | Iterable[str], sets: Iterable[Members] = ()) -> None:
         names = checked_classes(classes)
@@ -62,14 +63,16 @@ class Budget:
         others = sorted((s for s in seen if len(s) > 1), key=lambda s: (len(s), s))
         self._store(names, (*singletons, *others))
 
-    def _store(self, classes: tuple[str, ...], sets: tuple[tuple[int, ...], ...]) -> None:
-        self._classes, self._sets, self._operators = classes, sets, {}
+    def _store(self, classes: tuple[str, ...], sets: tuple[tuple[int, ...], ...], origin: str = "") -> None:
+        self._classes, self._sets, self._operators, self._origin = classes, sets, {}, origin
 
     @classmethod
-    def _trusted(cls, classes: tuple[str, ...], sets: tuple[tuple[int, ...], ...]) -> Budget:
+    def _trusted(
+        cls, classes: tuple[str, ...], sets: tuple[tuple[int, ...], ...], origin: str = ""
+    ) -> Budget:
         """Build from sets that are known to be in order."""
         budget = cls.__new__(cls)
-        budget._store(classes, sets)
+        budget._store(classes, sets, origin)
         return budget
 
     # -- construction ---------------------------------------------------------------------------
@@ -124,7 +127,23 @@ class Budget:
 
     @cached_property
     def _with_universal_set(self) -> Budget:
-        return Budget._trusted(self._classes, (*self._sets, tuple(range(self.num_classes))))
+        sets = (*self._sets, tuple(range(self.num_classes)))
+        return Budget._trusted(self._classes, sets, self._origin)
+
+    def with_origin(self, origin: Mapping[str, Any]) -> Budget:
+        """Return the same budget with a note of how its sets were chosen, as anything that JSON can hold.
+
+        The note travels in the JSON. It is no part of the family: equality and fingerprint ignore it.
+
+        >>> budget = Budget.singletons("abc").with_origin({"method": "by hand"})
+        >>> budget.origin, budget == Budget.singletons("abc")
+        ({'method': 'by hand'}, True)
+        """
+        try:
+            text = json.dumps(origin, ensure_ascii=False, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise BudgetError("the origin cannot be written as JSON", got=str(error)) from None
+        return Budget._trusted(self._classes, self._sets, text)
 
     # -- what is in it --------------------------------------------------------------------------
 
@@ -137,6 +156,11 @@ class Budget:
     def sets(self) -> tuple[tuple[int, ...], ...]:
         """Every set as a sorted tuple of class indices, in the order of the network's outputs."""
         return self._sets
+
+    @property
+    def origin(self) -> dict[str, Any]:
+        """How the sets were chosen, if that was noted; empty otherwise."""
+        return json.loads(self._origin) if self._origin else {}
 
     @cached_property
     def set_names(self) -> tuple[str, ...]:
@@ -236,7 +260,7 @@ class Budget:
     @cached_property
     def fingerprint(self) -> str:
         """A hash of classes and sets that is the same in every process and on every machine."""
-        return hashlib.sha256(self.to_json().encode()).hexdigest()
+        return hashlib.sha256(Budget._trusted(self._classes, self._sets).to_json().encode()).hexdigest()
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Budget):
@@ -247,7 +271,7 @@ class Budget:
         return int(self.fingerprint[:15], 16)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Budget._trusted, (self._classes, self._sets)  # the cached operators stay behind
+        return Budget._trusted, (self._classes, self._sets, self._origin)  # the cached operators stay behind
 
     def __repr__(self) -> str:
         k, shown = self.num_sets, 4
@@ -264,12 +288,14 @@ class Budget:
         >>> print(Budget.from_sets([{0, 1}], ["cat", "dog"]).to_json())
         {"format": "randomset.budget", "version": 1, "classes": ["cat", "dog"], "sets": [[0, 1]]}
         """
-        content = {
+        content: dict[str, Any] = {
             "format": _FORMAT,
             "version": 1,
             "classes": self._classes,
             "sets": self._sets[self.num_classes :],
         }
+        if self._origin:
+            content["origin"] = self.origin
         return json.dumps(content, ensure_ascii=False)
 
     @classmethod
@@ -301,4 +327,8 @@ class Budget:
         for focal in sets:
             if not (isinstance(focal, list) and all(type(c) is int for c in focal)):
                 raise FileFormatError("a set of the budget is not a list of class indices", got=focal)
-        return cls.from_sets(sets, classes)
+        budget = cls.from_sets(sets, classes)
+        origin = content.get("origin", {})
+        if not isinstance(origin, dict):
+            raise FileFormatError("the origin of the budget is not an object", got=type(origin).__name__)
+        return budget.with_origin(origin) if origin else budget

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from randomset.belief.random_set import RandomSet
 from randomset.belief.text import set_name
-from randomset.errors import BudgetError, MissingPackageError, ShapeError
+from randomset.errors import BudgetError, ShapeError
+from randomset.report.axes import drawing_on, need_matplotlib, shortened
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -40,7 +41,7 @@ def plot_simplex(sample: RandomSet, *, ax: Axes | None = None) -> Figure:
             got=f"{len(classes)} classes",
             remedy="plot_bars shows any number of classes",
         )
-    figure, ax = _axes(ax, (7, 5))
+    figure, ax = drawing_on(ax, (7, 5))
     ax.set_aspect("equal")
     ax.axis("off")
     ax.fill(*_corners([[1, 0, 0], [0, 1, 0], [0, 0, 1]]), fill=False, edgecolor="black", linewidth=1.2)
@@ -92,7 +93,7 @@ def plot_bars(sample: RandomSet, *, top: int = 10) -> Figure:
     """
     sample = _single(sample)
     budget = sample.budget
-    _need_matplotlib()
+    need_matplotlib()
     from matplotlib.figure import Figure as Drawing
 
     shown = [k for k in sample.mass.argsort(descending=True, stable=True).tolist() if sample.mass[k] > 0]
@@ -101,7 +102,7 @@ def plot_bars(sample: RandomSet, *, top: int = 10) -> Figure:
     height = 1.2 + 0.36 * max(len(shown), len(likely))
     figure = Drawing(figsize=(9, height), layout="constrained")
     sets, classes = figure.subplots(1, 2)
-    names = [_short(set_name(budget, k)) for k in shown]
+    names = [shortened(set_name(budget, k)) for k in shown]
     rows = list(range(len(shown)))
     sets.barh(rows, [sample.belief[k].item() for k in shown], 0.75, color=_BLUE, label="belief")
     masses = [sample.mass[k].item() for k in shown]
@@ -117,33 +118,15 @@ def plot_bars(sample: RandomSet, *, top: int = 10) -> Figure:
         classes.plot(sample.pignistic[c].item(), row, "D", color=_ORANGE, zorder=3)
     classes.plot([], [], color=_BLUE, linewidth=9, label="[Bel, Pl]")
     classes.plot([], [], "D", color=_ORANGE, label="BetP")
-    classes.set_yticks(range(len(likely)), [_short(budget.classes[c]) for c in likely])
+    classes.set_yticks(range(len(likely)), [shortened(budget.classes[c]) for c in likely])
     classes.set_xlabel("probability")
     classes.legend(loc="lower right", frameon=False)
     for axis, count in ((sets, len(shown)), (classes, len(likely))):
         axis.set_xlim(0, 1)
         axis.set_ylim(count - 0.4, -0.6)
         axis.spines[["top", "right"]].set_visible(False)
-    figure.suptitle(_short(f"predicted {sample.label_names[0]}", 80))
+    figure.suptitle(shortened(f"predicted {sample.label_names[0]}", 80))
     return figure
-
-
-def _need_matplotlib() -> None:
-    """Fail with the name of the extra if matplotlib is missing."""
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        raise MissingPackageError("matplotlib", "plot") from None
-
-
-def _axes(ax: Axes | None, size: tuple[float, float]) -> tuple[Figure, Axes]:
-    _need_matplotlib()
-    if ax is not None:
-        return ax.figure.figure, ax  # the whole figure, not a part of it
-    from matplotlib.figure import Figure as Drawing
-
-    figure = Drawing(figsize=size, layout="constrained")  # not pyplot's: nothing is left open
-    return figure, figure.subplots()
 
 
 def _single(sample: RandomSet) -> RandomSet:
@@ -181,7 +164,3 @@ def _label_end(ax: Axes, ends: list[list[float]], c: int, text: str) -> None:
     ][c]
     x, y = _corners(ends)
     ax.text(x[end] + dx, y[end] + dy, text, ha=horizontal, va=vertical, fontsize=8, color="0.25")
-
-
-def _short(text: str, length: int = 28) -> str:
-    return text if len(text) <= length else text[: length - 1] + "…"

@@ -1,0 +1,245 @@
+"""Budgets without features: from a confusion matrix, from a hierarchy, or at random."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, SupportsIndex
+
+import numpy as np
+
+from randomset.belief.budget import Budget
+from randomset.belief.naming import checked_classes
+from randomset.budgeting.gaussians import Floats
+from randomset.budgeting.knee import knee
+from randomset.budgeting.patterns import Patterns, whole_weights
+from randomset.budgeting.search import Focal, best_sets
+from randomset.errors import BudgetError, RandomSetWarning, ShapeError
+
+__all__ = ["from_confusion", "from_hierarchy", "random_sets"]
+
+_MOST_MEMBERSHIPS = 2**26
+
+
+def from_confusion(
+    matrix: Any, num_sets: int | Literal["auto"] = 20, classes: SupportsIndex | Iterable[str] | None = None
+) -> Budget:
+    """Choose the sets of classes that a model confuses.
+
+    Row c of the matrix counts (or averages) what the model predicts where class c is true. Divided by its sum
+    it is a distribution p_c, and two classes are alike as far as theirs overlap:
+
+    overlap(A) = Σ_j min_{c∈A} p_c(j) / Σ_j max_{c∈A} p_c(j),
+
+    the intersection over union of the areas under them. The best sets are found exactly, of any size. Classes
+    that are never confused make no set, so fewer than `num_sets` may come (with a warning).
+
+    >>> from_confusion([[80, 20, 0], [30, 70, 0], [0, 1, 99]], 2, ["cat", "dog", "car"])
+    Budget(3 classes, 2 sets: {cat, dog}, {dog, car})
+    """
+    counts = _checked_matrix(matrix)
+    names = checked_classes(len(counts) if classes is None else classes)
+    if len(names) != len(counts):
+        raise ShapeError(
+            "the matrix does not fit the classes", got=f"{len(counts)} rows", expected=f"{len(names)}"
+        )
+    _check_count(num_sets, len(names))
+    wanted = 10 * len(names) if num_sets == "auto" else int(num_sets)
+    best = best_sets(_levels(counts / counts.sum(1, keepdims=True)), wanted)
+    chosen = best.first(knee(best.overlaps) if num_sets == "auto" else wanted)
+    if len(chosen) < wanted and num_sets != "auto":
+        warnings.warn(
+            f"only {len(chosen)} of {wanted} sets of classes are confused at all",
+            RandomSetWarning,
+            stacklevel=2,
+        )
+    budget = Budget.from_sets(chosen.sets, names)
+    overlap = dict(zip(chosen.sets, chosen.overlaps.tolist(), strict=True))
+    ordered = [round(overlap[focal], 6) for focal in budget.sets[len(names) :]]
+    return budget.with_origin({"method": "confusion matrix", "overlaps": ordered})
+
+
+def _checked_matrix(matrix: Any) -> Floats:
+    counts = np.asarray(matrix, dtype=np.float64)
+    if counts.ndim != 2 or counts.shape[0] != counts.shape[1] or len(counts) < 2:
+        raise ShapeError(
+            "a confusion matrix is square", got=f"shape {counts.shape}", expected="classes × classes"
+        )
+    if not np.isfinite(counts).all() or (counts < 0).any():
+        raise ShapeError("a confusion matrix holds counts or shares", got="negative or non-finite entries")
+    empty = np.flatnonzero(counts.sum(1) == 0)
+    if len(empty):
+        raise ShapeError(
+            "a class was never true in the confusion matrix",
+            got=f"row {int(empty[0])} is empty",
+            remedy="Use data that has every class; rows are true classes, columns predictions",
+        )
+    return counts
+
+
+def _check_count(num_sets: Any, num_classes: int) -> None:
+    most = 2**num_classes - num_classes - 1
+    if num_sets == "auto":
+        return
+    if isinstance(num_sets, bool) or not isinstance(num_sets, (int, np.integer)) or not 0 <= num_sets <= most:
+        raise BudgetError(
+            "so many sets do not exist",
+            got=num_sets,
+            expected=f"0 to 2^{num_classes} − {num_classes} − 1 = {most}",
+            remedy="Budget.powerset gives all of them",
+        )
+
+
+def _levels(shares: Floats) -> Patterns:
+    """Cut the areas under the distributions into levels: the classes that reach up to each."""
+    reached = shares > 0
+    sizes = reached.sum(0)
+    if (sizes * (sizes + 1) // 2).sum() > _MOST_MEMBERSHIPS:
+        raise ShapeError(
+            "the confusion matrix has too few zeros for its size",
+            got=f"{int(reached.sum())} entries above zero, {len(shares)} classes",
+            remedy="Set entries that do not matter, below 0.001 for example, to zero",
+        )
+    classes: list[int] = []
+    starts, heights = [0], []
+    for j in range(shares.shape[1]):
+        order = np.argsort(-shares[:, j], kind="stable")[: sizes[j]].tolist()
+        levels = [*shares[order, j].tolist(), 0.0]
+        for size, (high, low) in enumerate(itertools.pairwise(levels), start=1):
+            if high > low:
+                classes += sorted(order[:size])
+                starts.append(len(classes))
+                heights.append(high - low)
+    weights = whole_weights(np.array(heights)[:, None])
+    return Patterns(np.array(starts), np.array(classes), weights, len(shares))
+
+
+def from_hierarchy(
+    tree: Mapping[str, Any] | Sequence[Any], classes: Iterable[str] | None = None, num_sets: int | None = None
+) -> Budget:
+    """Choose the sets of classes below each inner node of a hierarchy.
+
+    The tree is nested, {"animal": {"pet": ["cat", "dog"], "wild": ["wolf"]}, …}, or says the parents of each
+    name, {"cat": "pet", "dog": "pet", "pet": "animal", …}, several in a list as WordNet has them. Classes are
+    its leaves in order, or the names in `classes`, which may also stand inside the tree. With `num_sets`, the
+    smallest sets come first, equal sizes in class order. The budget need not be downward closed.
+
+    >>> from_hierarchy({"animal": {"pet": ["cat", "dog"], "wild": ["wolf"]}, "vehicle": ["car", "truck"]})
+    Budget(5 classes, 4 sets: {cat, dog}, {car, truck}, {cat, dog, wolf}, {cat, dog, wolf, car, truck})
+    >>> from_hierarchy({"cat": "pet", "dog": "pet", "wolf": "animal", "pet": "animal"}, num_sets=1)
+    Budget(3 classes, 1 set: {cat, dog})
+    """
+    children = _children_from_parents(tree) if _tells_parents(tree) else _children_from_nested(tree)
+    inner = {name for name, below in children.items() if below}
+    leaves = [name for name in children if name not in inner]
+    names = checked_classes(leaves if classes is None else list(classes))
+    position = {name: i for i, name in enumerate(names)}
+    unknown = [name for name in names if name not in children]
+    if unknown:
+        raise BudgetError("a class is not in the hierarchy", got=unknown[0])
+    below: dict[str, frozenset[int]] = {}
+    found = {_descend(name, children, position, below, ()) for name in inner}
+    sets = sorted((tuple(sorted(s)) for s in found if len(s) > 1), key=lambda s: (len(s), s))
+    if num_sets is not None and num_sets > len(sets):
+        raise BudgetError(
+            "the hierarchy has fewer sets", got=f"{num_sets} asked for", expected=f"at most {len(sets)}"
+        )
+    return Budget.from_sets(sets[:num_sets], names).with_origin({"method": "hierarchy"})
+
+
+def _tells_parents(tree: Any) -> bool:
+    """Whether the tree maps names to their parents; a nested one has no plain name as a value."""
+    return isinstance(tree, Mapping) and any(isinstance(above, str) for above in tree.values())
+
+
+def _children_from_parents(parents: Any) -> dict[str, list[str]]:
+    children: dict[str, list[str]] = {name: [] for name in parents}
+    for name, above in parents.items():
+        for parent in [above] if isinstance(above, str) else above or ():
+            children.setdefault(parent, []).append(name)
+    return children
+
+
+def _children_from_nested(tree: Any) -> dict[str, list[str]]:
+    children: dict[str, list[str]] = {}
+
+    def visit(node: Any, parent: str) -> None:
+        inside = children.setdefault(parent, [])
+        if isinstance(node, Mapping):
+            for name, below in node.items():
+                inside.append(name)
+                children.setdefault(name, [])
+                visit(below, name)
+        elif isinstance(node, str):
+            inside.append(node)
+            children.setdefault(node, [])
+        elif isinstance(node, Iterable):
+            for part in node:
+                visit(part, parent)
+        elif node is not None:
+            raise BudgetError("a node of the hierarchy is neither a name nor a collection", got=node)
+
+    visit(tree, "")
+    return children
+
+
+def _descend(
+    name: str,
+    children: dict[str, list[str]],
+    position: dict[str, int],
+    below: dict[str, frozenset[int]],
+    path: tuple[str, ...],
+) -> frozenset[int]:
+    """Return the classes at or below a node."""
+    if name in path:
+        raise BudgetError("the hierarchy runs in a circle", got=" → ".join([*path, name]))
+    if name not in below:
+        own = frozenset([position[name]]) if name in position else frozenset()
+        parts = (_descend(child, children, position, below, (*path, name)) for child in children[name])
+        below[name] = own.union(*parts)
+    return below[name]
+
+
+def random_sets(
+    classes: SupportsIndex | Iterable[str],
+    num_sets: int | None = None,
+    *,
+    like: Budget | None = None,
+    seed: int = 0,
+) -> Budget:
+    """Draw sets of two or more classes at random, as a baseline for chosen ones.
+
+    All sets are equally likely; with `like`, there are as many sets of each size as in that budget.
+
+    >>> chosen = Budget.from_sets([{0, 1}, {2, 3}, {0, 1, 2}], 5)
+    >>> drawn = random_sets(5, like=chosen, seed=1)
+    >>> [len(focal) for focal in drawn.sets[5:]]
+    [2, 2, 3]
+    """
+    names = checked_classes(classes)
+    n = len(names)
+    if (like is None) == (num_sets is None):
+        raise BudgetError(
+            "give either num_sets or a budget to be like", got=f"num_sets={num_sets}, like={like}"
+        )
+    draw = np.random.default_rng(seed)
+    chosen: set[Focal] = set()
+    if like is not None:
+        if like.num_classes != n:
+            raise BudgetError(
+                "the budget to be like has other classes", got=like.num_classes, expected=f"{n}"
+            )
+        for size, count in Counter(map(len, like.sets[n:])).items():
+            alike: set[Focal] = set()
+            while len(alike) < count:
+                alike.add(tuple(sorted(draw.choice(n, size, replace=False).tolist())))
+            chosen |= alike
+    else:
+        _check_count(num_sets, n)
+        while len(chosen) < int(num_sets or 0):
+            members = np.flatnonzero(draw.random(n) < 0.5)
+            if len(members) > 1:
+                chosen.add(tuple(members.tolist()))
+    return Budget.from_sets(sorted(chosen), names).with_origin({"method": "random sets", "seed": seed})

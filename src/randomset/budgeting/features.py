@@ -1,0 +1,209 @@
+"""Features from a network: what goes into its last linear layer, or comes out of a named one."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sized
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from randomset.errors import MissingPackageError, RandomSetError, ShapeError
+from randomset.progress import progress_bar
+
+__all__ = ["FeatureProbe", "Part", "extract_features"]
+
+
+def extract_features(
+    model: nn.Module,
+    batches: Iterable[Any],
+    *,
+    layer: str | None = None,
+    devices: int | None = None,
+    progress: bool | None = None,
+) -> tuple[NDArray[np.float32], NDArray[np.int64] | None]:
+    """Run a model over a data loader and return its features (n × F) and the loader's labels, if any.
+
+    The features are the input of the linear layer that runs last, the paper's penultimate layer, or the
+    output of the module named by `layer`. Maps of a convolution are averaged over space, tokens over their
+    sequence. A batch is (inputs, labels), a mapping whose "labels" or "label" are set aside while the rest
+    goes to the model by name, or inputs alone. The model runs where it is, in evaluation mode, without
+    gradients.
+
+    With several devices, or `devices=2` processes on a CPU, Lightning's `predict` runs one copy on each; the
+    model and the loader must then be picklable.
+
+    >>> import torch
+    >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
+    >>> batches = [(torch.randn(5, 4), torch.tensor([0, 1, 2, 0, 1])), (torch.randn(1, 4), torch.tensor([2]))]
+    >>> features, labels = extract_features(model, batches)
+    >>> features.shape, labels.tolist()
+    ((6, 8), [0, 1, 2, 0, 1, 2])
+    """
+    if devices is None:
+        on_cuda = any(p.is_cuda for p in model.parameters())
+        devices = torch.cuda.device_count() if on_cuda else 1
+    if devices > 1:
+        parts = _in_processes(model, batches, layer, devices, progress)
+    else:
+        parts = list(_in_turn(model, batches, layer, progress))
+    if not parts:
+        raise ShapeError("the data loader gave no batch", expected="at least one")
+    features = torch.cat([features for features, _ in parts]).numpy()
+    labels = [label for _, label in parts if label is not None]
+    if not labels:
+        return features, None
+    return features, torch.cat(labels).numpy()
+
+
+Part = tuple[Tensor, "Tensor | None"]
+
+
+def _in_turn(
+    model: nn.Module, batches: Iterable[Any], layer: str | None, progress: bool | None
+) -> Iterator[Part]:
+    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    total = len(batches) if isinstance(batches, Sized) else None
+    probe = FeatureProbe(model, layer)
+    with _evaluating(model), progress_bar("extracting features", total, progress) as advance:
+        for batch in batches:
+            yield probe(_moved(batch, device))
+            advance(1)
+
+
+class FeatureProbe:
+    """Calls a model and catches the features on their way."""
+
+    def __init__(self, model: nn.Module, layer: str | None) -> None:
+        self.model, self.layer = model, layer
+        self.target: nn.Module | None = None
+        if layer is not None:
+            modules = dict(model.named_modules())
+            if layer not in modules:
+                raise RandomSetError(
+                    "the model has no such layer",
+                    got=layer,
+                    expected="one of " + ", ".join(list(modules)[1:]),
+                )
+            self.target = modules[layer]
+
+    @torch.inference_mode()
+    def __call__(self, batch: Any) -> Part:
+        """Return the features and the labels of a batch."""
+        inputs, labels = _split(batch)
+        target = self.target or self._last_linear(inputs)
+        self.target = target
+        caught: list[Any] = []
+        if self.layer is None:
+            hook = target.register_forward_pre_hook(lambda _, args: caught.append(args[0]))
+        else:
+            hook = target.register_forward_hook(lambda _, args, output: caught.append(output))
+        try:
+            _call(self.model, inputs)
+        finally:
+            hook.remove()
+        if not caught or not isinstance(caught[-1], Tensor):
+            raise RandomSetError(
+                "the layer gave no tensor",
+                got=type(caught[-1]).__name__ if caught else "no call of it",
+                remedy="Name another with layer=…",
+            )
+        return _flat(caught[-1]).float().cpu(), None if labels is None else torch.as_tensor(labels).cpu()
+
+    def _last_linear(self, inputs: Any) -> nn.Module:
+        """Find the linear layer that runs last; the order of definition may be another."""
+        last: list[nn.Module] = []
+        hooks = [
+            module.register_forward_pre_hook(lambda module, _: last.append(module))
+            for module in self.model.modules()
+            if isinstance(module, nn.Linear)
+        ]
+        try:
+            _call(self.model, inputs)
+        finally:
+            for hook in hooks:
+                hook.remove()
+        if not last:
+            names = [name for name, _ in self.model.named_children()]
+            raise RandomSetError(
+                "the model has no linear layer to take features from",
+                got=type(self.model).__name__,
+                remedy=f"Name the layer whose output to use with layer=…: one of {', '.join(names)}",
+            )
+        return last[-1]
+
+
+def _call(model: nn.Module, inputs: Any) -> Any:
+    return model(**inputs) if isinstance(inputs, Mapping) else model(inputs)
+
+
+def _split(batch: Any) -> tuple[Any, Any]:
+    """Separate inputs from labels."""
+    if isinstance(batch, Mapping):
+        rest = dict(batch)
+        found = [rest.pop(name) for name in ("labels", "label") if name in rest]
+        return rest, found[0] if found else None
+    if isinstance(batch, (tuple, list)):
+        return batch[0], batch[1] if len(batch) > 1 else None
+    return batch, None
+
+
+def _moved(batch: Any, device: torch.device) -> Any:
+    if isinstance(batch, Tensor):
+        return batch.to(device)
+    if isinstance(batch, Mapping):
+        return {name: _moved(value, device) for name, value in batch.items()}
+    if isinstance(batch, (tuple, list)):
+        return [_moved(value, device) for value in batch]
+    return batch
+
+
+def _flat(features: Tensor) -> Tensor:
+    """Average what lies between samples and channels, so that features are (batch × F)."""
+    if features.dim() == 3:
+        return features.mean(1)  # batch × tokens × F
+    return features.flatten(2).mean(2) if features.dim() > 3 else features.flatten(1)
+
+
+@contextmanager
+def _evaluating(model: nn.Module) -> Iterator[None]:
+    """Put every part into evaluation mode, and back into its own mode afterwards."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
+def _in_processes(
+    model: nn.Module, batches: Iterable[Any], layer: str | None, devices: int, progress: bool | None
+) -> list[Part]:
+    """Let Lightning run a copy of the model on every device; each writes its part into a folder."""
+    try:
+        import lightning
+    except ImportError:
+        raise MissingPackageError("lightning", "train") from None
+    from randomset.budgeting.distributed import FeaturePredictor, PartWriter
+
+    with tempfile.TemporaryDirectory() as folder:
+        on_cuda = any(p.is_cuda for p in model.parameters())
+        trainer = lightning.Trainer(
+            accelerator="cuda" if on_cuda else "cpu",
+            devices=devices,
+            strategy="ddp_spawn",
+            callbacks=[PartWriter(folder)],
+            logger=False,
+            enable_checkpointing=False,
+            enable_model_summary=False,
+            enable_progress_bar=progress is not False,
+        )
+        with _evaluating(model):
+            trainer.predict(FeaturePredictor(model, layer), batches, return_predictions=False)
+        return PartWriter.read(Path(folder))

@@ -1,0 +1,159 @@
+"""Features and labels as users have them, checked before any work is done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from randomset.belief.naming import checked_classes
+from randomset.errors import LabelError, RandomSetError, ShapeError
+
+__all__ = ["checked_features", "encoded_labels"]
+
+
+def checked_features(features: Any, width: int | None = None) -> NDArray[Any]:
+    """Return features as a matrix (n × F) of finite numbers, with F as expected if `width` is given.
+
+    >>> checked_features([[1, 2], [3, float("nan")]])
+    Traceback (most recent call last):
+        ...
+    randomset.errors.ShapeError: the features are not all finite; got 1 NaN or infinite value, the first
+    in row 1. Remove these samples or fill the gaps first
+    """
+    if isinstance(features, Tensor):
+        features = features.detach().cpu()
+        features = features.float().numpy() if features.dtype.itemsize < 4 else features.numpy()
+    try:
+        matrix = np.asarray(features)
+        if matrix.dtype.kind not in "fiub":
+            matrix = matrix.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise ShapeError(
+            "the features are not a matrix of numbers",
+            got=str(error),
+            expected="an array or tensor of shape (samples × features), or a pair (model, data loader)",
+        ) from None
+    if matrix.ndim != 2 or not matrix.size:
+        raise ShapeError(
+            "the features are not a matrix with content",
+            got=f"shape {matrix.shape}",
+            expected="samples × features",
+            remedy="features.reshape(len(features), -1) flattens images" if matrix.ndim > 2 else "",
+        )
+    if width is not None and matrix.shape[1] != width:
+        raise ShapeError(
+            "the features have another width than before", got=matrix.shape[1], expected=f"{width} columns"
+        )
+    if matrix.dtype.kind != "f" or matrix.dtype.itemsize < 4:
+        matrix = matrix.astype(np.float32 if matrix.dtype.itemsize < 4 else np.float64)
+    largest = max(abs(float(matrix.min())), abs(float(matrix.max())))  # NaN if any value is
+    if not np.isfinite(largest):
+        bad = ~np.isfinite(matrix)
+        count = int(bad.sum())
+        raise ShapeError(
+            "the features are not all finite",
+            got=f"{count} NaN or infinite value{'s' if count > 1 else ''}, the first in row "
+            f"{int(bad.any(1).argmax())}",
+            remedy="Remove these samples or fill the gaps first",
+        )
+    return matrix.astype(np.float64) if largest > 1e12 else matrix  # squares must not overflow
+
+
+def encoded_labels(
+    labels: Any, samples: int, classes: Sequence[str] | None = None, at_least: int = 2
+) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    """Return labels as positions 0 to N − 1, and the names of the classes.
+
+    Whole numbers are positions, so that label c is output c of a network: without names, there are as many
+    classes as the largest label says. Text is looked up in `classes` or, without, sorted.
+
+    >>> encoded_labels(["dog", "cat", "dog"], 3)
+    (array([1, 0, 1]), ('cat', 'dog'))
+    >>> encoded_labels([0, 2], 2, ["a", "b", "c"])
+    (array([0, 2]), ('a', 'b', 'c'))
+    """
+    if labels is None:
+        raise LabelError(
+            "there are no labels", remedy="Pass them as the second argument, or a data loader that gives them"
+        )
+    given = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
+    if given.shape != (samples,):
+        raise LabelError(
+            "the labels do not match the features",
+            got=f"labels of shape {given.shape} for {samples} samples",
+            expected="one label for each sample",
+        )
+    names = None if classes is None else checked_classes(_as_text(classes))
+    if given.dtype.kind in "OUST":
+        codes, names = _from_text([str(label) for label in given.tolist()], names)
+    else:
+        codes, names = _from_numbers(given, names)
+    present = len(np.unique(codes))
+    if present < at_least:
+        raise LabelError(
+            "the labels hold one class only",
+            got=f"class {names[int(codes[0])]} for all {samples} samples",
+            expected="two or more classes, so that there is something to overlap",
+        )
+    return codes, names
+
+
+def _as_text(classes: Iterable[Any]) -> list[Any]:
+    values = np.asarray(classes).tolist() if not isinstance(classes, (list, tuple, str)) else list(classes)
+    return [value.decode() if isinstance(value, bytes) else value for value in values]
+
+
+def _from_text(labels: list[str], names: tuple[str, ...] | None) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    if names is None:
+        names = tuple(sorted(set(labels)))
+        if len(names) == 1:
+            names = (*names, names[0] + " and no other")  # one class: refused by the caller, which names it
+    position = {name: i for i, name in enumerate(names)}
+    strange = next((label for label in labels if label not in position), None)
+    if strange is not None:
+        raise LabelError(
+            "a label names no class",
+            got=strange,
+            expected="one of " + ", ".join(names[:10]) + "…" * (len(names) > 10),
+        )
+    return np.array([position[label] for label in labels]), names
+
+
+def _from_numbers(
+    labels: NDArray[Any], names: tuple[str, ...] | None
+) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    if labels.dtype.kind not in "iubf" or not np.array_equal(labels, np.floor(labels)):
+        raise LabelError("the labels are neither whole numbers nor names", got=f"type {labels.dtype}")
+    codes = labels.astype(np.int64)
+    if codes.min() < 0:
+        raise LabelError("a label is negative", got=int(codes.min()), expected="labels that count from 0")
+    largest = int(codes.max())
+    if names is None:
+        if largest + 1 > max(2 * len(np.unique(codes)), 10):
+            raise LabelError(
+                "the labels are not numbered without gaps",
+                got=f"{len(np.unique(codes))} different labels up to {largest}",
+                expected="labels 0 to N − 1",
+                remedy="Pass names as labels, or the names of all classes as classes=…",
+            )
+        names = tuple(map(str, range(max(largest + 1, 2))))
+    if largest >= len(names):
+        raise LabelError(
+            "a label is beyond the last class",
+            got=largest,
+            expected=f"0 to {len(names) - 1} for {len(names)} classes",
+        )
+    return codes, names
+
+
+def check_spread(points: NDArray[Any]) -> None:
+    """Refuse points that all lie in one place."""
+    if not (points != points[0]).any():
+        raise RandomSetError(
+            "the features are constant: every sample is the same",
+            remedy="Check that the features come from the right layer of a trained model",
+        )

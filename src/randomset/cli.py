@@ -1,0 +1,186 @@
+"""The command line: `randomset budget`."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from randomset.errors import FileFormatError, RandomSetError, RandomSetWarning
+
+if TYPE_CHECKING:
+    from randomset.budgeting.budgeter import Budgeter
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    help="Random-set neural networks: classifiers that know when they do not know.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+@app.callback()
+def _commands() -> None:
+    """Keep `budget` a command of its own while it is the only one."""
+
+
+@app.command()
+def budget(
+    features: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FEATURES.npz", help="an .npz file with `features`, `labels` and, if you like, `classes`"
+        ),
+    ],
+    sets: Annotated[str, typer.Option(help="how many sets beside the singletons, or `auto`")] = "20",
+    out: Annotated[Path, typer.Option(help="where to write the budget")] = Path("budget.json"),
+    reducer: Annotated[str, typer.Option(help="pca, lda, tsne, umap, autoencoder or none")] = "pca",
+    dimensions: Annotated[int, typer.Option(help="how many dimensions the reducer keeps")] = 3,
+    coverage: Annotated[float, typer.Option(help="the share of a class inside its ellipsoid")] = 0.95,
+    grow: Annotated[bool, typer.Option(help="enlarge the ellipsoids if fewer sets overlap")] = True,
+    seed: Annotated[int, typer.Option(help="makes the result repeatable")] = 0,
+    figures: Annotated[
+        Path | None, typer.Option(help="a folder for pictures of clusters and overlaps")
+    ] = None,
+) -> None:
+    """Choose the sets of classes that matter from features, and write them as JSON."""
+    num_sets = _number_or_auto(sets)
+    arrays = _read_arrays(features)
+    _check_writable(out)
+    if figures is not None:
+        _check_writable(figures / "clusters.png")
+    from randomset.budgeting.budgeter import Budgeter
+
+    budgeter = Budgeter(
+        num_sets,
+        reducer=None if reducer == "none" else reducer,
+        dimensions=dimensions,
+        coverage=coverage,
+        grow=grow,
+        classes=arrays.get("classes"),
+        seed=seed,
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RandomSetWarning)  # the report repeats them
+        budgeter.fit(arrays["features"], arrays["labels"])
+    _print_sets(budgeter)
+    _write(out, budgeter.budget_.to_json() + "\n")
+    typer.echo(f"Wrote {out}.")
+    if figures is not None:
+        for path in _draw(budgeter, figures):
+            typer.echo(f"Wrote {path}.")
+    typer.echo(f'Next: budget = randomset.Budget.from_json(open("{out}").read())')
+
+
+def main() -> None:
+    """Run the command line; a mistake of the user ends with one clear line and exit code 2."""
+    try:
+        app()
+    except RandomSetError as error:
+        _fail(str(error))
+    except KeyboardInterrupt:
+        typer.echo("Stopped.", err=True)
+        sys.exit(130)
+
+
+def _fail(message: str) -> NoReturn:
+    typer.echo(f"Error: {message}", err=True)
+    sys.exit(2)
+
+
+def _number_or_auto(sets: str) -> Any:
+    if sets == "auto":
+        return sets
+    try:
+        return int(sets)
+    except ValueError:
+        raise RandomSetError("--sets is neither a number nor auto", got=sets) from None
+
+
+def _read_arrays(path: Path) -> dict[str, Any]:
+    """Read an .npz file, without ever running what is inside."""
+    import numpy as np
+
+    if not path.is_file():
+        raise FileFormatError("the file with features does not exist", got=str(path))
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = {
+                name: archive[name] for name in archive.files if name in ("features", "labels", "classes")
+            }
+            names = archive.files
+    except (ValueError, OSError, EOFError, AttributeError, KeyError) as error:
+        raise FileFormatError(
+            "the file cannot be read as .npz",
+            got=f"{path}: {error}",
+            expected="arrays of numbers or text, written by numpy.savez (text as dtype str, not object)",
+        ) from None
+    for needed in ("features", "labels"):
+        if needed not in arrays:
+            raise FileFormatError(
+                f"the file has no array {needed!r}",
+                got=f"{path} with {', '.join(names) or 'nothing'}",
+                remedy="Write it with numpy.savez(path, features=…, labels=…)",
+            )
+    return arrays
+
+
+def _check_writable(path: Path) -> None:
+    """Find out before the work whether its result can be kept."""
+    if path.is_dir():
+        raise FileFormatError(
+            "the result would replace a folder", got=str(path), expected="the name of a file"
+        )
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        probe = path.parent / f".{path.name}.part"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise FileFormatError("the result cannot be written there", got=f"{path}: {error.strerror}") from None
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file whole or not at all."""
+    part = path.parent / f".{path.name}.part"
+    part.write_text(text, encoding="utf-8")
+    part.replace(path)
+
+
+def _print_sets(budgeter: Budgeter) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from randomset.belief.naming import braces
+    from randomset.budgeting.ellipsoids import coverage_from_radius
+
+    ranking, budget = budgeter.ranking_, budgeter.budget_
+    table = Table("rank", "set", "overlap", "±", "coverage")
+    for column in (0, 2, 3, 4):
+        table.columns[column].justify = "right"
+    dimensions = budgeter.gaussians_.dimensions
+    shown = min(len(ranking), 100)
+    for i in range(shown):
+        name = braces((budget.classes[c] for c in ranking.sets[i]), shorten=8)
+        coverage = 100 * coverage_from_radius(float(ranking.radii[i]), dimensions)
+        row = (f"{ranking.overlaps[i]:.4f}", f"{ranking.errors[i]:.4f}", f"{coverage:.4g} %")
+        table.add_row(str(i + 1), name, *row)
+    console = Console(markup=False, highlight=False)
+    console.print(table)
+    if shown < len(ranking):
+        console.print(f"and {len(ranking) - shown} more sets, all in the file")
+    typer.echo(str(budgeter.report_))
+
+
+def _draw(budgeter: Budgeter, folder: Path) -> list[Path]:
+    from randomset.report.budget_figures import plot_clusters, plot_overlaps
+
+    clusters, overlaps = folder / "clusters.png", folder / "overlaps.png"
+    plot_clusters(budgeter).savefig(clusters, dpi=150)
+    plot_overlaps(budgeter).savefig(overlaps, dpi=150)
+    return [clusters, overlaps]

@@ -1,0 +1,32 @@
+"""A progress bar for work that takes long."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+__all__ = ["progress_bar"]
+
+
+@contextmanager
+def progress_bar(
+    description: str, total: float | None, shown: bool | None = None
+) -> Iterator[Callable[[float], object]]:
+    """Show a bar on the error stream while a block runs; what is yielded advances it.
+
+    `shown` is on or off; None shows the bar on a terminal or in a notebook only. Without a total
+    the bar only tells that work goes on. A finished bar disappears.
+
+    >>> with progress_bar("counting", 3, shown=False) as advance:
+    ...     for _ in range(3):
+    ...         advance(1)
+    """
+    from rich.console import Console
+    from rich.progress import Progress, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    hidden = not (console.is_terminal or console.is_jupyter) if shown is None else not shown
+    columns = (*Progress.get_default_columns()[:-1], TimeRemainingColumn(elapsed_when_finished=True))
+    with Progress(*columns, console=console, transient=True, disable=hidden) as bar:
+        task = bar.add_task(description, total=total)
+        yield lambda amount: bar.advance(task, amount)

@@ -1,0 +1,208 @@
+"""Pictures of how a budget was chosen: class ellipsoids in two and three dimensions, the overlap curve."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from randomset.belief.naming import braces
+from randomset.budgeting.knee import NEGLIGIBLE
+from randomset.errors import MissingPackageError, RandomSetError
+from randomset.report.axes import drawing_on, shortened
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from randomset.budgeting.budgeter import Budgeter
+
+__all__ = ["plot_clusters", "plot_clusters_3d", "plot_overlaps"]
+
+_SHOWN = 5000  # points of a picture; more only hide each other
+_BLUE, _ORANGE = "#08519c", "#d95f0e"
+
+
+def plot_clusters(budgeter: Budgeter, *, axes: tuple[int, int] = (0, 1), ax: Axes | None = None) -> Figure:
+    """Draw the reduced features and the ellipses of the classes in two dimensions, as the paper does.
+
+    Of more dimensions, `axes` names two. An ellipse is the shadow of its ellipsoid, so shadows may meet where
+    the ellipsoids do not.
+
+    >>> from randomset.budgeting import Budgeter
+    >>> draw = np.random.default_rng(0)
+    >>> budgeter = Budgeter(1, reducer=None).fit(draw.normal(size=(40, 2)), np.repeat([0, 1], 20))
+    >>> plot_clusters(budgeter).axes[0].get_xlabel()
+    'dimension 1'
+    """
+    _fitted(budgeter)
+    points, labels = _few(budgeter)
+    dimensions = points.shape[1]
+    if dimensions == 1:
+        points, axes = np.c_[points, labels], (0, 1)
+    elif not all(0 <= axis < dimensions for axis in axes) or axes[0] == axes[1]:
+        raise RandomSetError(
+            "the axes are not two of the dimensions", got=axes, expected=f"0 to {dimensions - 1}"
+        )
+    figure, ax = drawing_on(ax, (8, 6.5))
+    colours = _colours(len(budgeter.classes_))
+    x, y = points[:, axes[0]], points[:, axes[1]]
+    ax.scatter(x, y, c=[colours[c] for c in labels.tolist()], s=4, alpha=0.4, linewidths=0)
+    ellipsoids = budgeter.ellipsoids_
+    turn = np.linspace(0, 2 * math.pi, 200)
+    circle = np.stack([np.cos(turn), np.sin(turn)])
+    for centre, spread, c in zip(
+        ellipsoids.centres, ellipsoids.axes, ellipsoids.class_of.tolist(), strict=True
+    ):
+        name = shortened(budgeter.classes_[c], 16)
+        if dimensions == 1:
+            reach = ellipsoids.radius * abs(float(spread[0, 0]))
+            x, y = np.array([centre[0] - reach, centre[0] + reach]), np.full(2, float(c))
+            middle = (centre[0], c)
+        else:
+            shadow = np.linalg.cholesky((spread @ spread.T)[np.ix_(axes, axes)])
+            x, y = centre[list(axes), None] + ellipsoids.radius * shadow @ circle
+            middle = tuple(centre[list(axes)])
+        ax.plot(x, y, color=colours[c], linewidth=1.8)
+        if len(budgeter.classes_) <= 30:
+            box = {"facecolor": "white", "alpha": 0.7, "edgecolor": "none", "pad": 1}
+            ax.text(
+                *middle,
+                name,
+                color=colours[c],
+                fontsize=10,
+                fontweight="bold",
+                ha="center",
+                va="center",
+                bbox=box,
+            )
+    ax.set_xlabel(f"dimension {axes[0] + 1}")
+    ax.set_ylabel("class" if dimensions == 1 else f"dimension {axes[1] + 1}")
+    ax.set_title(f"{100 * budgeter.coverage:g} % ellipses of {len(budgeter.classes_)} classes")
+    ax.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def plot_overlaps(budgeter: Budgeter, *, names: int = 10, ax: Axes | None = None) -> Figure:
+    """Draw the overlap curve: the intersection over union of each set by rank, and where it was cut.
+
+    The band is two standard errors wide on either side. With `num_sets="auto"` the curve goes on beyond the
+    chosen sets, and the straight line of the rule is shown. Where the ellipsoids had to grow, each new radius
+    begins a new part. The best sets are named.
+
+    >>> from randomset.budgeting import Budgeter
+    >>> draw = np.random.default_rng(0)
+    >>> budgeter = Budgeter(1, reducer=None).fit(draw.normal(size=(40, 2)), np.repeat([0, 1], 20))
+    >>> plot_overlaps(budgeter).axes[0].get_xlabel()
+    'sets of classes, by rank'
+    """
+    _fitted(budgeter)
+    chosen, curve = budgeter.ranking_, budgeter.curve_ or budgeter.ranking_
+    figure, ax = drawing_on(ax, (8, 4.5))
+    rank = np.arange(1, len(curve) + 1)
+    ax.fill_between(
+        rank,
+        curve.overlaps - 2 * curve.errors,
+        curve.overlaps + 2 * curve.errors,
+        color=_BLUE,
+        alpha=0.25,
+        lw=0,
+    )
+    style = "o-" if len(curve) <= 60 else "-"
+    for radius in np.unique(curve.radii):
+        part = curve.radii == radius
+        ax.plot(rank[part], curve.overlaps[part], style, color=_BLUE, markersize=4, linewidth=1.2)
+        if radius > curve.radii.min():
+            ax.axvline(rank[part][0] - 0.5, color="0.7", linewidth=0.8, linestyle=":")
+    if budgeter.curve_ is not None and len(chosen):
+        kept = int((curve.overlaps >= NEGLIGIBLE * curve.overlaps[0]).sum())
+        ax.plot([1, kept], curve.overlaps[[0, kept - 1]], "--", color="0.6", linewidth=1, label="no bend")
+        ax.axvline(len(chosen), color=_ORANGE, linewidth=1.2, label=f"knee: {len(chosen)} sets")
+        ax.legend(frameon=False)
+    best = [
+        f"{i + 1}  {shortened(braces(budgeter.classes_[c] for c in focal), 40)}"
+        for i, focal in enumerate(chosen.sets[:names])
+    ]
+    ax.text(0.98, 0.78, "\n".join(best), transform=ax.transAxes, ha="right", va="top", ma="left", fontsize=8)
+    ax.set_ylim(0, 1.1 * float(curve.overlaps.max(initial=1e-9)))
+    ax.set_xlabel("sets of classes, by rank")
+    ax.set_ylabel("intersection over union")
+    ax.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def plot_clusters_3d(budgeter: Budgeter) -> Any:
+    """Draw the reduced features and the ellipsoids of the classes in an interactive three-dimensional view.
+
+    Returns a plotly figure: `.show()`, or `.write_html("clusters.html")`. A click on a name in the legend
+    hides its class.
+    """
+    _fitted(budgeter)
+    try:
+        from plotly import graph_objects as go
+    except ImportError:
+        raise MissingPackageError("plotly", "interactive") from None
+    if budgeter.gaussians_.dimensions != 3:
+        raise RandomSetError(
+            "only three dimensions can be drawn in space",
+            got=f"{budgeter.gaussians_.dimensions} dimensions",
+            remedy="plot_clusters draws any two",
+        )
+    points, labels = _few(budgeter)
+    colours = _colours(len(budgeter.classes_))
+    ellipsoids = budgeter.ellipsoids_
+    along, around = np.meshgrid(np.linspace(0, math.pi, 16), np.linspace(0, 2 * math.pi, 28))
+    sphere = np.stack([np.sin(along) * np.cos(around), np.sin(along) * np.sin(around), np.cos(along)])
+    figure = go.Figure()
+    for c, name in enumerate(budgeter.classes_):
+        mine = points[labels == c]
+        group = {"legendgroup": name, "name": name}
+        marker = {"size": 1.5, "color": colours[c], "opacity": 0.5}
+        x, y, z = mine.T
+        figure.add_trace(go.Scatter3d(x=x, y=y, z=z, mode="markers", marker=marker, **group))
+        for centre, spread in zip(
+            ellipsoids.centres[ellipsoids.class_of == c],
+            ellipsoids.axes[ellipsoids.class_of == c],
+            strict=True,
+        ):
+            surface = centre[:, None, None] + ellipsoids.radius * np.einsum("ij,jkl->ikl", spread, sphere)
+            x, y, z = surface
+            figure.add_trace(
+                go.Surface(
+                    x=x,
+                    y=y,
+                    z=z,
+                    opacity=0.25,
+                    showscale=False,
+                    colorscale=[[0, colours[c]], [1, colours[c]]],
+                    hoverinfo="name",
+                    **group,
+                )
+            )
+    title = f"{100 * budgeter.coverage:g} % ellipsoids of {len(budgeter.classes_)} classes"
+    figure.update_layout(title=title, legend={"itemsizing": "constant"}, margin={"l": 0, "r": 0, "b": 0})
+    return figure
+
+
+def _fitted(budgeter: Budgeter) -> None:
+    if not hasattr(budgeter, "ellipsoids_"):
+        raise RandomSetError("the Budgeter is not fitted yet", remedy="Call fit(features, labels) first")
+
+
+def _few(budgeter: Budgeter) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Return the points to draw: all, or an even choice of many."""
+    step = 1 + len(budgeter.embedding_) // _SHOWN
+    return budgeter.embedding_[::step], budgeter.labels_[::step]
+
+
+def _colours(count: int) -> list[str]:
+    """Return a colour for each class, as text that both drawing packages read."""
+    from colorsys import hls_to_rgb
+
+    # the golden ratio spreads hues evenly for any number of classes
+    hues = [(0.58 + c * 0.61803398875) % 1 for c in range(count)]
+    lights = [0.38 + 0.16 * (c % 2) for c in range(count)]
+    rgb = [hls_to_rgb(hue, light, 0.65) for hue, light in zip(hues, lights, strict=True)]
+    return ["#" + "".join(f"{round(255 * part):02x}" for part in colour) for colour in rgb]

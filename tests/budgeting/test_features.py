@@ -1,0 +1,121 @@
+"""Features from networks of many shapes, on one device or several."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from randomset import Budgeter
+from randomset.budgeting import extract_features
+from randomset.errors import RandomSetError, ShapeError
+
+
+class Backwards(nn.Module):
+    """Defines its last layer first, and has dropout."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(6, 3)
+        self.body = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Dropout(0.5))
+
+    def forward(self, x):
+        return self.head(self.body(x))
+
+
+class Keyed(nn.Module):
+    """Takes its inputs by name, as Hugging Face models do, and works on tokens."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(10, 5)
+        self.classifier = nn.Linear(5, 2)
+
+    def forward(self, input_ids, attention_mask):
+        return self.classifier(self.embed(input_ids) * attention_mask[..., None])
+
+
+def convolution():
+    return nn.Sequential(
+        nn.Conv2d(1, 7, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(7, 3)
+    )
+
+
+def test_the_layer_that_runs_last_counts():
+    model, x = Backwards(), torch.randn(10, 4)
+    features, labels = extract_features(model, [x[:6], x[6:]])
+    model.eval()
+    np.testing.assert_allclose(features, model.body(x).detach(), atol=1e-6)
+    assert labels is None
+
+
+def test_modes_and_hooks_are_left_as_they_were():
+    model = Backwards()
+    model.body[0].eval()
+    extract_features(model, [torch.randn(3, 4)])
+    assert model.training
+    assert not model.body[0].training
+    assert all(not m._forward_pre_hooks and not m._forward_hooks for m in model.modules())
+
+
+def test_a_named_layer_and_maps_averaged_over_space():
+    model, x = convolution(), torch.randn(5, 1, 8, 8)
+    features, _ = extract_features(model, [x], layer="1")
+    np.testing.assert_allclose(features, model[:2](x).mean((2, 3)).detach(), atol=1e-6)
+    assert extract_features(model, [x])[0].shape == (5, 7)
+
+
+def test_batches_by_name_with_labels():
+    batch = {
+        "input_ids": torch.randint(10, (4, 6)),
+        "attention_mask": torch.ones(4, 6),
+        "labels": torch.tensor([0, 1, 1, 0]),
+    }
+    model = Keyed()
+    features, labels = extract_features(model, [batch])
+    np.testing.assert_allclose(features, model.embed(batch["input_ids"]).mean(1).detach(), atol=1e-6)
+    assert labels is not None
+    assert labels.tolist() == [0, 1, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("model", "layer", "message"),
+    [
+        (nn.Sequential(nn.Conv2d(1, 2, 1), nn.Flatten()), None, "no linear layer .*one of 0, 1"),
+        (convolution(), "fc", "no such layer; got fc; expected one of 0, 1, 2, 3, 4"),
+    ],
+)
+def test_models_without_the_layer(model, layer, message):
+    with pytest.raises(RandomSetError, match=message):
+        extract_features(model, [torch.randn(2, 1, 4, 4)], layer=layer)
+
+
+def test_an_empty_loader():
+    with pytest.raises(ShapeError, match="gave no batch"):
+        extract_features(convolution(), [])
+
+
+def test_a_model_and_a_loader_make_a_budget():
+    torch.manual_seed(0)
+    x, y = torch.randn(200, 4), torch.arange(200) % 4
+    model = Backwards()
+    budgeter = Budgeter(3).fit((model, DataLoader(TensorDataset(x + y[:, None], y), 32)))
+    model.eval()
+    direct = Budgeter(3).fit(model.body(x + y[:, None]), y)
+    assert budgeter.budget_ == direct.budget_
+    given = Budgeter(3).fit((model, DataLoader(x + y[:, None], 32)), y)  # type: ignore[arg-type]
+    assert given.budget_ == direct.budget_
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # Lightning's own
+def test_two_processes_give_the_same_in_the_same_order():
+    torch.manual_seed(0)
+    x, y = torch.randn(37, 4), torch.arange(37)
+    loader = DataLoader(TensorDataset(x, y), batch_size=5)
+    model = Backwards()
+    one, two = extract_features(model, loader), extract_features(model, loader, devices=2, progress=False)
+    np.testing.assert_allclose(one[0], two[0], atol=1e-6)
+    assert one[1] is not None
+    assert two[1] is not None
+    assert one[1].tolist() == two[1].tolist() == list(range(37))

@@ -1,0 +1,141 @@
+"""Every reducer keeps one contract; each has its own traits."""
+
+import importlib.util
+import sys
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from randomset import Budgeter
+from randomset.budgeting.autoencoder import Autoencoder
+from randomset.budgeting.reduce import TSNE, named_reducer, stratified_sample
+from randomset.errors import MissingPackageError, RandomSetError
+
+
+@pytest.fixture(scope="module")
+def digits():
+    data = load_digits()
+    return data.data[:500], data.target[:500]
+
+
+NAMES = [
+    "pca",
+    "lda",
+    "autoencoder",
+    pytest.param("tsne", marks=pytest.mark.slow),
+    pytest.param("umap", marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+class TestContract:
+    """What holds for every reducer."""
+
+    @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:Tensorflow:ImportWarning")
+    def test_separates_digits_and_repeats_itself(self, name, digits):
+        x, y = digits
+        fits = [Budgeter(12, reducer=name, max_samples=300).fit(x, y) for _ in range(2)]
+        points = fits[0].embedding_
+        assert points.shape == (len(fits[0].sample_indices_), 3)
+        np.testing.assert_array_equal(points, fits[1].embedding_)
+        assert fits[0].budget_ == fits[1].budget_
+        assert fits[0].budget_.num_sets == 12
+        labels = fits[0].labels_
+        centres = np.stack([points[labels == c].mean(0) for c in range(10)])
+        nearest = np.square(points[:, None] - centres).sum(-1).argmin(1)
+        assert (nearest == labels).mean() > 0.5  # chance: 0.1
+        if name != "tsne":
+            again = fits[0].transform(x[fits[0].sample_indices_])
+            moved = np.abs(again - points).max() / points.std()
+            assert moved < (1.0 if name == "umap" else 1e-4)
+
+
+def test_pca_without_sampling_uses_everything(digits):
+    assert len(Budgeter(3).fit(*digits).embedding_) == 500
+
+
+def test_lda_has_one_dimension_less_than_classes():
+    draw = np.random.default_rng(0)
+    y = np.arange(90) % 3
+    found = Budgeter(2, reducer="lda").fit(draw.normal(size=(90, 6)) + y[:, None], y)
+    assert found.embedding_.shape == (90, 2)
+
+
+def test_few_features_limit_the_dimensions():
+    draw = np.random.default_rng(0)
+    assert Budgeter(1).fit(draw.normal(size=(40, 2)), np.arange(40) % 2).embedding_.shape == (40, 2)
+
+
+def test_any_object_with_fit_transform_serves(digits):
+    x, y = digits
+    pipeline = make_pipeline(StandardScaler(), named_reducer("pca", 2, x.shape, 10, seed=0))
+    budgeter = Budgeter(5, reducer=pipeline).fit(x, y)
+    assert budgeter.embedding_.shape == (500, 2)
+    assert budgeter.transform(x[:3]).shape == (3, 2)
+    assert budgeter.budget_.origin["reducer"] == "Pipeline"
+
+
+def test_a_reducer_that_loses_samples_is_refused(digits):
+    class Half:
+        def fit_transform(self, features, labels=None):
+            return features[::2, :3]
+
+    with pytest.raises(
+        RandomSetError, match="a finite place for each sample; got shape \\(250, 3\\) from Half"
+    ):
+        Budgeter(3, reducer=Half()).fit(*digits)
+
+
+@pytest.mark.parametrize(("name", "package", "extra"), [("umap", "umap", "umap")])
+def test_a_missing_package_names_its_extra(name, package, extra, digits, monkeypatch):
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(MissingPackageError, match=f"randomset\\[{extra}\\]"):
+        Budgeter(3, reducer=name).fit(*digits)
+
+
+@pytest.mark.slow
+def test_tsne_falls_back_on_scikit_learn(digits, monkeypatch):
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "openTSNE" else found(name))
+    points = TSNE(2).fit_transform(digits[0][:150])
+    assert points.shape == (150, 2)
+    assert "openTSNE" not in type(points).__module__
+
+
+def test_tsne_cannot_place_new_data(digits):
+    x, y = digits
+    budgeter = Budgeter(3, reducer="tsne", dimensions=2, max_samples=200).fit(x, y)
+    with pytest.raises(RandomSetError, match="cannot place new data; got TSNE"):
+        budgeter.transform(x)
+
+
+def test_the_autoencoder_gives_back_more_than_chance(digits):
+    x = digits[0]
+    coder = Autoencoder(8, steps=400)
+    places = coder.fit_transform(x)
+    # the places tell the features: a linear read-out explains most of their variance
+    read = np.c_[places, np.ones(len(places))]
+    rest = x - read @ np.linalg.lstsq(read, x, rcond=None)[0]
+    assert rest.var() < 0.5 * (x - x.mean(0)).var()
+    with pytest.raises(RandomSetError, match="not trained"):
+        Autoencoder(2).transform(x)
+
+
+class TestSampling:
+    def test_shares_and_minimum(self):
+        labels = np.repeat([0, 1, 2], [8000, 1000, 12])
+        taken = stratified_sample(labels, 900, seed=1)
+        assert np.bincount(labels[taken]).tolist() == [799, 100, 12]
+        assert (np.diff(taken) > 0).all()
+
+    def test_slow_reducers_see_a_sample_and_say_so(self):
+        draw = np.random.default_rng(0)
+        y = np.arange(4000) % 40
+        budgeter = Budgeter(3, reducer="lda", max_samples=1000).fit(
+            draw.normal(size=(4000, 8)) + y[:, None], y
+        )
+        assert (budgeter.report_.samples, budgeter.report_.used) == (4000, 1000)
+        assert np.bincount(budgeter.labels_).min() >= 20

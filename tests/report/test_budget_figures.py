@@ -1,0 +1,79 @@
+"""Pictures of budgets show what was found."""
+
+import sys
+
+import numpy as np
+import pytest
+
+from randomset import Budgeter
+from randomset.errors import MissingPackageError, RandomSetError
+from randomset.report import plot_clusters, plot_clusters_3d, plot_overlaps
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    draw = np.random.default_rng(0)
+    y = np.arange(400) % 4
+    x = draw.normal(size=(400, 5)) + 3 * np.eye(4, 5)[y]
+    return Budgeter("auto", classes=["ant", "bee", "cow", "dog"]).fit(x, y)
+
+
+def test_clusters_in_two_dimensions(fitted):
+    figure = plot_clusters(fitted)
+    ax = figure.axes[0]
+    assert [text.get_text() for text in ax.texts] == ["ant", "bee", "cow", "dog"]
+    assert len(np.asarray(ax.collections[0].get_offsets())) == 400
+    # every drawn ellipse is the shadow of the ellipsoid: its extent is the bounding box's
+    for i, line in enumerate(ax.lines):
+        half = np.ptp(np.asarray(line.get_xdata())) / 2
+        assert half == pytest.approx(fitted.ellipsoids_.half_widths[i, 0], rel=1e-3)
+    assert plot_clusters(fitted, axes=(2, 0)).axes[0].get_xlabel() == "dimension 3"
+    with pytest.raises(RandomSetError, match="not two of the dimensions"):
+        plot_clusters(fitted, axes=(0, 3))
+
+
+def test_clusters_in_one_dimension(fitted, tmp_path):
+    flat = Budgeter(2, dimensions=1).fit(fitted.embedding_, fitted.labels_)
+    figure = plot_clusters(flat)
+    assert figure.axes[0].get_ylabel() == "class"
+    figure.savefig(tmp_path / "flat.png")
+
+
+def test_the_overlap_curve_and_its_knee(fitted, tmp_path):
+    figure = plot_overlaps(fitted)
+    ax = figure.axes[0]
+    shown = np.concatenate([np.asarray(line.get_ydata()) for line in ax.lines[:1]])
+    np.testing.assert_allclose(shown, fitted.curve_.overlaps)
+    legend = ax.get_legend()
+    assert legend is not None
+    assert f"knee: {fitted.budget_.num_sets} sets" in [text.get_text() for text in legend.get_texts()]
+    assert ax.texts[0].get_text().startswith("1  {")
+    figure.savefig(tmp_path / "curve.png")
+
+
+def test_the_overlap_curve_of_grown_ellipsoids(fitted):
+    grown = Budgeter(11).fit(fitted.embedding_ * [1, 9, 1] + 9 * fitted.labels_[:, None], fitted.labels_)
+    parts = len(set(grown.ranking_.radii.tolist()))
+    assert parts > 1
+    assert len(plot_overlaps(grown).axes[0].lines) == 2 * parts - 1  # curves, and lines between them
+
+
+def test_three_dimensions_to_turn(fitted, tmp_path):
+    figure = plot_clusters_3d(fitted)
+    assert [trace.type for trace in figure.data] == ["scatter3d", "surface"] * 4
+    surface = figure.data[1]
+    corners = np.stack([surface.x, surface.y, surface.z]).reshape(3, -1)
+    away = (corners.T - fitted.ellipsoids_.centres[0]) @ fitted.ellipsoids_.whitening[0].T
+    np.testing.assert_allclose(np.linalg.norm(away, axis=1), fitted.ellipsoids_.radius, rtol=1e-6)
+    figure.write_html(tmp_path / "clusters.html")
+    assert (tmp_path / "clusters.html").stat().st_size > 10_000
+    with pytest.raises(RandomSetError, match="only three dimensions"):
+        plot_clusters_3d(Budgeter(2, dimensions=2).fit(fitted.embedding_, fitted.labels_))
+
+
+def test_what_is_missing_is_named(fitted, monkeypatch):
+    with pytest.raises(RandomSetError, match="not fitted"):
+        plot_clusters(Budgeter())
+    monkeypatch.setitem(sys.modules, "plotly", None)
+    with pytest.raises(MissingPackageError, match="randomset\\[interactive\\]"):
+        plot_clusters_3d(fitted)
