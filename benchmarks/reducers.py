@@ -1,4 +1,4 @@
-"""Which reducer finds the sets that a network really confuses, and what does it cost?
+"""Which reducer finds the sets that a network really confuses?
 
 For each data set a small network is trained, its training features choose K sets with every reducer, and its
 errors on test images judge them: the share of errors whose pair {true, predicted} is in the budget. Two rows
@@ -13,7 +13,6 @@ from __future__ import annotations
 import gzip
 import os
 import sys
-import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -52,7 +51,6 @@ def compare(name: str, train: Split, test: Split) -> None:
     if classes <= 6:
         counts = (5, 10)
     caught: dict[str, list[list[float]]] = {}
-    spent: dict[str, list[float]] = {}
     accuracy = []
     for seed in range(SEEDS):
         network = trained(train, classes, seed)
@@ -64,20 +62,18 @@ def compare(name: str, train: Split, test: Split) -> None:
         confusion = np.zeros((classes, classes))
         np.add.at(confusion, (labels, predictions(network, train[0])), 1)
         for method in METHODS:
-            start = time.perf_counter()
             budgets = [chosen(method, k, features, labels, confusion, seed) for k in counts]
-            spent.setdefault(method, []).append((time.perf_counter() - start) / len(counts))
             shares = [float(np.mean([pair in budget for pair in errors])) for budget in budgets]
             caught.setdefault(method, []).append(shares)
     print(
         f"{name}: {len(train[1])} training images, test accuracy {100 * np.mean(accuracy):.1f} %, "
         f"{SEEDS} seeds; errors caught in %"
     )
-    print(f"{'reducer':<14}" + "".join(f"{f'K = {k}':>16}" for k in counts) + f"{'seconds':>12}")
+    print(f"{'reducer':<14}" + "".join(f"{f'K = {k}':>16}" for k in counts))
     for method, rows in caught.items():
         mean, spread = 100 * np.mean(rows, 0), 100 * np.std(rows, 0, ddof=1)
         cells = "".join(f"{f'{m:.1f} ± {s:.1f}':>16}" for m, s in zip(mean, spread, strict=True))
-        print(f"{method:<14}{cells}{np.median(spent[method]):>12.2f}")
+        print(f"{method:<14}{cells}")
     print(flush=True)
 
 

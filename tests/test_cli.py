@@ -8,11 +8,12 @@ import sys
 import numpy as np
 import pytest
 
+import randomset
 from randomset import Budget
 
 
-def run(*arguments, cwd):
-    environment = {**os.environ, "COLUMNS": "100", "OMP_NUM_THREADS": "1"}
+def run(*arguments, cwd, **extra):
+    environment = {**os.environ, "COLUMNS": "100", "OMP_NUM_THREADS": "1", **extra}
     command = [sys.executable, "-m", "randomset", *map(str, arguments)]
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, env=environment)
 
@@ -36,7 +37,7 @@ def test_budget_from_end_to_end(features, tmp_path):
     assert budget.origin["overlaps"][0] > 0.3
     assert "{cat, dog}" in out.stdout
     assert "Wrote new/budget.json." in out.stdout
-    assert "Next: " in out.stdout
+    assert 'Budget.load("new/budget.json")' in out.stdout
     for name in ("clusters.png", "overlaps.png"):
         assert (tmp_path / "new" / name).read_bytes().startswith(b"\x89PNG")
 
@@ -54,7 +55,8 @@ def test_automatic_number_and_names_as_labels(features, tmp_path):
     [
         (["missing.npz"], "does not exist; got missing.npz"),
         (["text.npz"], "cannot be read as .npz"),
-        (["pickled.npz"], "text as dtype str, not object"),
+        (["pickled.npz"], "it holds Python objects; expected arrays of numbers or text"),
+        (["array.npy"], "it holds a single array"),
         (["single.npz"], "has no array 'labels'; got single.npz with features"),
         (["features.npz", "--sets", "few"], "neither a number nor auto; got few"),
         (["features.npz", "--sets", "9"], "more sets are asked for than exist"),
@@ -70,6 +72,7 @@ def test_mistakes_end_with_code_2_and_one_clear_line(features, tmp_path, argumen
     np.savez(
         tmp_path / "pickled.npz", features=np.ones((3, 3)), labels=np.array(["a", None, "b"], dtype=object)
     )
+    np.save(tmp_path / "array.npy", np.ones(3))
     (tmp_path / "budget.json").write_text("precious")
     out = run("budget", *arguments, cwd=tmp_path)
     assert out.returncode == 2
@@ -77,6 +80,16 @@ def test_mistakes_end_with_code_2_and_one_clear_line(features, tmp_path, argumen
     assert "Traceback" not in out.stderr
     assert len(out.stderr.strip().splitlines()) == 1
     assert (tmp_path / "budget.json").read_text() == "precious"
+
+
+def test_a_terminal_without_unicode_gets_an_answer(features, tmp_path):
+    out = run("budget", "features.npz", "--sets", 9, cwd=tmp_path, PYTHONIOENCODING="ascii")
+    assert out.returncode == 2
+    assert "Traceback" not in out.stderr
+
+
+def test_version(tmp_path):
+    assert run("--version", cwd=tmp_path).stdout.strip() == randomset.__version__
 
 
 def test_help_names_the_command(tmp_path):

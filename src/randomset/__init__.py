@@ -26,7 +26,7 @@ from randomset.belief.transforms import (
 from randomset.errors import RandomSetError
 
 if TYPE_CHECKING:
-    from randomset import budgeting
+    from randomset import budgeting, report
     from randomset.budgeting.budgeter import Budgeter
 
 __version__ = "0.1.0"
@@ -53,10 +53,15 @@ __all__ = [
     "measures",
     "plausibility_from_mass",
     "repair_belief",
+    "report",
 ]
 
 # Rooms that need more than torch are opened when they are first used, so that `import randomset` stays fast.
-_LATE = {"Budgeter": "randomset.budgeting.budgeter", "budgeting": "randomset.budgeting"}
+_LATE = {
+    "Budgeter": "randomset.budgeting.budgeter",
+    "budgeting": "randomset.budgeting",
+    "report": "randomset.report",
+}
 
 
 def __getattr__(name: str) -> Any:

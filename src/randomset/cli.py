@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 import warnings
 from pathlib import Path
@@ -24,9 +25,21 @@ app = typer.Typer(
 )
 
 
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        import randomset
+
+        typer.echo(randomset.__version__)
+        raise typer.Exit
+
+
 @app.callback()
-def _commands() -> None:
-    """Keep `budget` a command of its own while it is the only one."""
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="print the version", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    pass
 
 
 @app.command()
@@ -43,6 +56,7 @@ def budget(
     dimensions: Annotated[int, typer.Option(help="how many dimensions the reducer keeps")] = 3,
     coverage: Annotated[float, typer.Option(help="the share of a class inside its ellipsoid")] = 0.95,
     grow: Annotated[bool, typer.Option(help="enlarge the ellipsoids if fewer sets overlap")] = True,
+    components: Annotated[int, typer.Option(help="how many Gaussians for each class")] = 1,
     seed: Annotated[int, typer.Option(help="makes the result repeatable")] = 0,
     figures: Annotated[
         Path | None, typer.Option(help="a folder for pictures of clusters and overlaps")
@@ -58,27 +72,32 @@ def budget(
 
     budgeter = Budgeter(
         num_sets,
-        reducer=None if reducer == "none" else reducer,
+        reducer=reducer,
         dimensions=dimensions,
         coverage=coverage,
         grow=grow,
+        components=components,
         classes=arrays.get("classes"),
         seed=seed,
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RandomSetWarning)  # the report repeats them
         budgeter.fit(arrays["features"], arrays["labels"])
-    _print_sets(budgeter)
-    _write(out, budgeter.budget_.to_json() + "\n")
+    typer.echo(budgeter.table(100))
+    typer.echo(f"\n{budgeter.report_}")
+    budgeter.budget_.save(out)
     typer.echo(f"Wrote {out}.")
     if figures is not None:
         for path in _draw(budgeter, figures):
             typer.echo(f"Wrote {path}.")
-    typer.echo(f'Next: budget = randomset.Budget.from_json(open("{out}").read())')
+    typer.echo(f'Next, in Python: budget = randomset.Budget.load("{out}")')
 
 
 def main() -> None:
     """Run the command line; a mistake of the user ends with one clear line and exit code 2."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without Greek letters shows question marks
     try:
         app()
     except RandomSetError as error:
@@ -109,15 +128,16 @@ def _read_arrays(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise FileFormatError("the file with features does not exist", got=str(path))
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            arrays = {
-                name: archive[name] for name in archive.files if name in ("features", "labels", "classes")
-            }
+        archive = np.load(path, allow_pickle=False)
+        if not isinstance(archive, np.lib.npyio.NpzFile):
+            raise ValueError("it holds a single array")
+        with archive:
             names = archive.files
+            arrays = {name: archive[name] for name in names if name in ("features", "labels", "classes")}
     except (ValueError, OSError, EOFError, AttributeError, KeyError) as error:
         raise FileFormatError(
             "the file cannot be read as .npz",
-            got=f"{path}: {error}",
+            got=f"{path}: {'it holds Python objects' if 'pickle' in str(error) else error}",
             expected="arrays of numbers or text, written by numpy.savez (text as dtype str, not object)",
         ) from None
     for needed in ("features", "labels"):
@@ -143,38 +163,6 @@ def _check_writable(path: Path) -> None:
         probe.unlink()
     except OSError as error:
         raise FileFormatError("the result cannot be written there", got=f"{path}: {error.strerror}") from None
-
-
-def _write(path: Path, text: str) -> None:
-    """Write a file whole or not at all."""
-    part = path.parent / f".{path.name}.part"
-    part.write_text(text, encoding="utf-8")
-    part.replace(path)
-
-
-def _print_sets(budgeter: Budgeter) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    from randomset.belief.naming import braces
-    from randomset.budgeting.ellipsoids import coverage_from_radius
-
-    ranking, budget = budgeter.ranking_, budgeter.budget_
-    table = Table("rank", "set", "overlap", "±", "coverage")
-    for column in (0, 2, 3, 4):
-        table.columns[column].justify = "right"
-    dimensions = budgeter.gaussians_.dimensions
-    shown = min(len(ranking), 100)
-    for i in range(shown):
-        name = braces((budget.classes[c] for c in ranking.sets[i]), shorten=8)
-        coverage = 100 * coverage_from_radius(float(ranking.radii[i]), dimensions)
-        row = (f"{ranking.overlaps[i]:.4f}", f"{ranking.errors[i]:.4f}", f"{coverage:.4g} %")
-        table.add_row(str(i + 1), name, *row)
-    console = Console(markup=False, highlight=False)
-    console.print(table)
-    if shown < len(ranking):
-        console.print(f"and {len(ranking) - shown} more sets, all in the file")
-    typer.echo(str(budgeter.report_))
 
 
 def _draw(budgeter: Budgeter, folder: Path) -> list[Path]:

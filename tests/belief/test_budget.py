@@ -230,3 +230,19 @@ class TestOrigin:
         text = Budget.singletons(3).to_json().replace('"sets"', '"origin": 3, "sets"')
         with pytest.raises(FileFormatError, match="not an object; got int"):
             Budget.from_json(text)
+
+
+def test_files(tmp_path):
+    budget = Budget.from_sets([{0, 1}], "abc").with_origin({"method": "by hand"})
+    path = budget.save(tmp_path / "budget.json")
+    assert Budget.load(path).origin == {"method": "by hand"}
+    with pytest.raises(FileFormatError, match=r"cannot be read; got .*No such file"):
+        Budget.load(tmp_path / "other.json")
+    with pytest.raises(FileFormatError, match=r"not JSON.*Budget.load\(path\) reads a file"):
+        Budget.from_json("budget.json")
+
+
+def test_classes_without_an_order_are_refused():
+    for classes in ({"a", "b"}, {"a": 0, "b": 1}):
+        with pytest.raises(BudgetError, match="without an order"):
+            Budget.singletons(classes)

@@ -4,6 +4,7 @@ import itertools
 from typing import ClassVar
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -38,6 +39,10 @@ class TestConfusion:
         assert budget.set_names[3:] == ("{cat, dog}",)
         assert budget.origin["overlaps"] == [pytest.approx(0.2 / 1.8, abs=1e-6)]
 
+    def test_a_pandas_table_brings_its_names(self):
+        table = pd.DataFrame([[9, 1], [1, 9]], columns=["cat", "dog"])
+        assert from_confusion(table, 1).set_names[2:] == ("{cat, dog}",)
+
     def test_fewer_sets_than_asked_for(self):
         with pytest.warns(RandomSetWarning, match="only 1 of 3 sets of classes are confused"):
             assert from_confusion([[9, 1, 0], [1, 9, 0], [0, 0, 5]], 3).num_sets == 1
@@ -63,7 +68,7 @@ class TestConfusion:
             from_confusion(matrix, 1)
 
     def test_bad_numbers(self):
-        with pytest.raises(BudgetError, match=r"so many sets do not exist; got 5; expected 0 to .* = 4"):
+        with pytest.raises(BudgetError, match=r"more sets are asked for than exist; got 5 .* = 4"):
             from_confusion(np.ones((3, 3)), 5)
         with pytest.raises(ShapeError, match="does not fit the classes"):
             from_confusion(np.ones((3, 3)), 1, ["a", "b"])
@@ -103,6 +108,11 @@ class TestHierarchy:
         budget = from_hierarchy({"poodle": "dog", "dog": "animal", "cat": "animal"}, ["dog", "poodle", "cat"])
         assert budget.set_names[3:] == ("{dog, poodle}", "{dog, poodle, cat}")
 
+    def test_groups_without_names(self):
+        budget = from_hierarchy([["cat", "dog"], ["car", "truck"]])
+        assert budget.set_names[4:] == ("{cat, dog}", "{car, truck}", "{cat, dog, car, truck}")
+        assert "{cat, dog}" in from_hierarchy({"pet": [["cat", "dog"], "fish"]}).set_names
+
     def test_the_smallest_sets_first(self):
         assert from_hierarchy(self.TREE, num_sets=3).set_names[6:] == (
             "{cat, dog}",
@@ -117,6 +127,10 @@ class TestHierarchy:
             (TREE, {"classes": ["cat", "cow"]}, "not in the hierarchy; got cow"),
             (TREE, {"num_sets": 9}, "fewer sets; got 9 asked for; expected at most 5"),
             ({"a": 3}, {}, "neither a name nor a collection"),
+            ({"a": "b", "b": "a"}, {}, "runs in a circle"),
+            ({}, {}, "no tree; got {}"),
+            ("tree.json", {}, "no tree; got 'tree.json'"),
+            (TREE, {"num_sets": "auto"}, "not a number of sets; got 'auto'"),
         ],
     )
     def test_bad_trees(self, tree, options, message):

@@ -9,6 +9,7 @@ import pytest
 import torch
 from sklearn.base import clone
 from sklearn.datasets import load_digits
+from sklearn.decomposition import PCA
 from sklearn.mixture import GaussianMixture
 
 from randomset import Budget, Budgeter
@@ -79,6 +80,7 @@ class TestFit:
     def test_labels_may_be_names(self):
         x, y = clusters(3)
         names = np.array(["wolf", "cat", "dog"])
+        assert Budgeter(2, classes=3).fit(x, y).budget_ == Budgeter(2).fit(x, y).budget_
         by_name = Budgeter(2).fit(x, names[y]).budget_
         assert by_name.classes == ("cat", "dog", "wolf")
         ordered = Budgeter(2, classes=["wolf", "cat", "dog"]).fit(x, names[y]).budget_
@@ -195,6 +197,17 @@ class TestGaussians:
         assert all("ghost" not in focal for focal in budgeter.budget_ if len(focal) > 1)
         assert ("ghost",) in set(budgeter.budget_)
 
+    def test_sets_are_limited_to_classes_that_have_samples(self):
+        x, y = clusters(2)
+        with pytest.warns(RandomSetWarning) as told:
+            assert Budgeter(3, classes=list("abc")).fit(x, y).budget_.num_sets == 1
+        assert "only 1 of 3 sets of classes that have samples exist" in [str(note.message) for note in told]
+
+    def test_many_dimensions_are_warned_of(self):
+        x, y = clusters(3, features=12)
+        with pytest.warns(RandomSetWarning, match="in 12 dimensions .* overlaps vanish"):
+            Budgeter(2, reducer=None).fit(x, y)
+
     def test_a_class_of_equal_points_does_no_harm(self):
         x, y = clusters(3)
         x[y == 1] = x[y == 1][0]
@@ -269,6 +282,10 @@ class TestBadInput:
             ({"max_samples": 0}, "max_samples"),
             ({"reducer": "pcb"}, "unknown reducer; got pcb; expected one of pca"),
             ({"reducer": 3}, "no fit_transform"),
+            ({"reducer": PCA}, "a class, not an object; got PCA"),
+            ({"num_sets": "20"}, "got '20'"),
+            ({"max_samples": "many"}, "max_samples"),
+            ({"classes": {"a", "b"}}, "without an order"),
         ],
     )
     def test_parameters(self, parameters, message):
@@ -299,6 +316,16 @@ class TestEcosystem:
         np.testing.assert_allclose(budgeter.transform(x), budgeter.embedding_, atol=1e-8)
         with pytest.raises(ShapeError, match="another width"):
             budgeter.transform(x[:, :3])
+
+    def test_tables_in_text_and_pandas(self):
+        budgeter = Budgeter(4, classes=list("abcde")).fit(*clusters())
+        frame = budgeter.to_frame()
+        assert frame["overlap"].tolist() == budgeter.ranking_.overlaps.tolist()
+        assert frame["set"][0].startswith("{")
+        lines = budgeter.table(2).splitlines()
+        assert len(lines) == 4
+        assert frame["set"][0] in lines[1]
+        assert lines[-1] == "and 2 more"
 
     def test_no_warning_comes_without_a_reason(self):
         with warnings.catch_warnings():

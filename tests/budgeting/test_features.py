@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from randomset import Budgeter
 from randomset.budgeting import extract_features
-from randomset.errors import RandomSetError, ShapeError
+from randomset.errors import LabelError, RandomSetError, ShapeError
 
 
 class Backwards(nn.Module):
@@ -103,8 +103,27 @@ def test_a_model_and_a_loader_make_a_budget():
     model.eval()
     direct = Budgeter(3).fit(model.body(x + y[:, None]), y)
     assert budgeter.budget_ == direct.budget_
-    given = Budgeter(3).fit((model, DataLoader(x + y[:, None], 32)), y)  # type: ignore[arg-type]
-    assert given.budget_ == direct.budget_
+    data = TensorDataset(x + y[:, None], y)
+    for given in ((model, data), (model, DataLoader(data, 64, shuffle=True)), ([model, data],)):
+        assert Budgeter(3).fit(*given).budget_ == direct.budget_
+    plain: DataLoader[Tensor] = DataLoader(x + y[:, None], 32)  # type: ignore[arg-type]
+    assert Budgeter(3).fit((model, plain), y).budget_ == direct.budget_
+
+
+def test_labels_that_cannot_belong_to_the_features():
+    x, y = torch.randn(40, 4), torch.arange(40) % 4
+    with pytest.raises(LabelError, match="not those that the loader gives"):
+        Budgeter(3).fit((Backwards(), DataLoader(TensorDataset(x, y), 8)), y.flip(0))
+    mixed: DataLoader[Tensor] = DataLoader(x, 8, shuffle=True)  # type: ignore[arg-type]
+    with pytest.raises(LabelError, match="the loader shuffles"):
+        Budgeter(3).fit((Backwards(), mixed), y)
+
+
+def test_what_is_no_model_or_no_data():
+    with pytest.raises(RandomSetError, match="no torch module; got str"):
+        extract_features("model", [])  # type: ignore[arg-type]
+    with pytest.raises(RandomSetError, match="cannot be iterated over; got int"):
+        extract_features(Backwards(), 3)
 
 
 @pytest.mark.slow

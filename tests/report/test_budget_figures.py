@@ -27,6 +27,9 @@ def test_clusters_in_two_dimensions(fitted):
     for i, line in enumerate(ax.lines):
         half = np.ptp(np.asarray(line.get_xdata())) / 2
         assert half == pytest.approx(fitted.ellipsoids_.half_widths[i, 0], rel=1e-3)
+    some = plot_clusters(fitted, classes=["bee", "dog"]).axes[0]
+    assert [text.get_text() for text in some.texts] == ["bee", "dog"]
+    assert len(np.asarray(some.collections[0].get_offsets())) == 200
     assert plot_clusters(fitted, axes=(2, 0)).axes[0].get_xlabel() == "dimension 3"
     with pytest.raises(RandomSetError, match="not two of the dimensions"):
         plot_clusters(fitted, axes=(0, 3))
@@ -35,7 +38,9 @@ def test_clusters_in_two_dimensions(fitted):
 def test_clusters_in_one_dimension(fitted, tmp_path):
     flat = Budgeter(2, dimensions=1).fit(fitted.embedding_, fitted.labels_)
     figure = plot_clusters(flat)
-    assert figure.axes[0].get_ylabel() == "class"
+    assert [tick.get_text() for tick in figure.axes[0].get_yticklabels()] == ["0", "1", "2", "3"]
+    reach = np.ptp(np.asarray(figure.axes[0].lines[0].get_xdata())) / 2
+    assert reach == pytest.approx(flat.ellipsoids_.half_widths[0, 0])
     figure.savefig(tmp_path / "flat.png")
 
 
@@ -47,7 +52,7 @@ def test_the_overlap_curve_and_its_knee(fitted, tmp_path):
     legend = ax.get_legend()
     assert legend is not None
     assert f"knee: {fitted.budget_.num_sets} sets" in [text.get_text() for text in legend.get_texts()]
-    assert ax.texts[0].get_text().startswith("1  {")
+    assert ax.texts[0].get_text().lstrip().startswith("1  {")
     figure.savefig(tmp_path / "curve.png")
 
 
@@ -72,8 +77,10 @@ def test_three_dimensions_to_turn(fitted, tmp_path):
 
 
 def test_what_is_missing_is_named(fitted, monkeypatch):
-    with pytest.raises(RandomSetError, match="not fitted"):
+    with pytest.raises(RandomSetError, match=r"needs a fitted Budgeter; got Budgeter\. Call fit"):
         plot_clusters(Budgeter())
+    with pytest.raises(RandomSetError, match="needs a fitted Budgeter; got Budget"):
+        plot_overlaps(fitted.budget_)
     monkeypatch.setitem(sys.modules, "plotly", None)
     with pytest.raises(MissingPackageError, match="randomset\\[interactive\\]"):
         plot_clusters_3d(fitted)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import torch
@@ -308,7 +310,8 @@ class Budget:
         try:
             content = json.loads(text)
         except (TypeError, ValueError, RecursionError) as error:
-            raise FileFormatError("the budget is not JSON", got=str(error)) from error
+            remedy = "Budget.load(path) reads a file"
+            raise FileFormatError("the budget is not JSON", got=str(error), remedy=remedy) from error
         if not isinstance(content, dict) or content.get("format") != _FORMAT:
             got = content.get("format") if isinstance(content, dict) else type(content).__name__
             raise FileFormatError(
@@ -332,3 +335,27 @@ class Budget:
         if not isinstance(origin, dict):
             raise FileFormatError("the origin of the budget is not an object", got=type(origin).__name__)
         return budget.with_origin(origin) if origin else budget
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the JSON into a file; an old one is replaced only once the new one is whole."""
+        from randomset.belief.storage import replacing
+
+        with replacing(Path(path)) as temporary:
+            temporary.write_text(self.to_json() + "\n", encoding="utf-8")
+        return Path(path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Budget:
+        """Read the file that `save` or `randomset budget` wrote.
+
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     Budget.load(Budget.powerset(3).save(folder + "/budget.json")) == Budget.powerset(3)
+        True
+        """
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            got = f"{path}: {getattr(error, 'strerror', None) or error}"
+            raise FileFormatError("the budget cannot be read", got=got) from None
+        return cls.from_json(text)

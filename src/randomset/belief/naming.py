@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import SupportsIndex, TypeAlias
 
 from torch import Tensor
@@ -27,6 +28,12 @@ def braces(names: Iterable[str], shorten: int = 0) -> str:
 
 def checked_classes(classes: SupportsIndex | Iterable[str]) -> tuple[str, ...]:
     """Return the names of the classes; a number N stands for the names 0 to N − 1."""
+    if isinstance(classes, (AbstractSet, Mapping)):
+        raise BudgetError(
+            "the classes come without an order",
+            got=type(classes).__name__,
+            expected="names in label order, in a list or tuple",
+        )
     if isinstance(classes, Iterable):
         names = tuple(classes)
     else:

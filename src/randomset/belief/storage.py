@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +19,7 @@ from randomset.errors import FileFormatError, RandomSetError
 if TYPE_CHECKING:
     from randomset.belief.random_set import RandomSet
 
-__all__ = ["load", "save"]
+__all__ = ["load", "replacing", "save"]
 
 _TENSORS = ("mass", "negative", "excess", "repaired")
 
@@ -32,6 +34,14 @@ def save(random_set: RandomSet, path: Path) -> Path:
         name: tensor.detach().cpu().contiguous() for name, tensor in zip(_TENSORS, tensors, strict=True)
     }
     header = {"format": "randomset.random_set", "version": "1", "budget": random_set.budget.to_json()}
+    with replacing(path) as temporary:
+        save_file(stored, temporary, metadata=header)
+    return path
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Give a temporary file to write to; it takes the place of `path` once it is whole, or vanishes."""
     if not path.parent.is_dir() or path.is_dir():
         raise RandomSetError(
             "this is no place for a file" if path.is_dir() else "the folder does not exist",
@@ -46,14 +56,13 @@ def save(random_set: RandomSet, path: Path) -> Path:
         ) from error
     os.close(handle)
     try:
-        save_file(stored, temporary, metadata=header)
+        yield Path(temporary)
         mask = os.umask(0)
         os.umask(mask)
         os.chmod(temporary, 0o666 & ~mask)  # a temporary file is its owner's alone
         os.replace(temporary, path)
     finally:
         Path(temporary).unlink(missing_ok=True)
-    return path
 
 
 def load(path: Path) -> tuple[Tensor, Budget, Validity]:

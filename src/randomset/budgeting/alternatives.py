@@ -13,6 +13,7 @@ import numpy as np
 from randomset.belief.budget import Budget
 from randomset.belief.naming import checked_classes
 from randomset.budgeting.gaussians import Floats
+from randomset.budgeting.inputs import check_num_sets
 from randomset.budgeting.knee import knee
 from randomset.budgeting.patterns import Patterns, whole_weights
 from randomset.budgeting.search import Focal, best_sets
@@ -40,13 +41,15 @@ def from_confusion(
     Budget(3 classes, 2 sets: {cat, dog}, {dog, car})
     """
     counts = _checked_matrix(matrix)
+    if classes is None and hasattr(matrix, "columns"):  # a pandas table brings its names
+        classes = [str(name) for name in matrix.columns]
     names = checked_classes(len(counts) if classes is None else classes)
     if len(names) != len(counts):
         raise ShapeError(
             "the matrix does not fit the classes", got=f"{len(counts)} rows", expected=f"{len(names)}"
         )
-    _check_count(num_sets, len(names))
-    wanted = 10 * len(names) if num_sets == "auto" else int(num_sets)
+    check_num_sets(num_sets, len(names))
+    wanted = max(100, 4 * len(names)) if num_sets == "auto" else int(num_sets)
     best = best_sets(_levels(counts / counts.sum(1, keepdims=True)), wanted)
     chosen = best.first(knee(best.overlaps) if num_sets == "auto" else wanted)
     if len(chosen) < wanted and num_sets != "auto":
@@ -77,19 +80,6 @@ def _checked_matrix(matrix: Any) -> Floats:
             remedy="Use data that has every class; rows are true classes, columns predictions",
         )
     return counts
-
-
-def _check_count(num_sets: Any, num_classes: int) -> None:
-    most = 2**num_classes - num_classes - 1
-    if num_sets == "auto":
-        return
-    if isinstance(num_sets, bool) or not isinstance(num_sets, (int, np.integer)) or not 0 <= num_sets <= most:
-        raise BudgetError(
-            "so many sets do not exist",
-            got=num_sets,
-            expected=f"0 to 2^{num_classes} − {num_classes} − 1 = {most}",
-            remedy="Budget.powerset gives all of them",
-        )
 
 
 def _levels(shares: Floats) -> Patterns:
@@ -131,9 +121,17 @@ def from_hierarchy(
     >>> from_hierarchy({"cat": "pet", "dog": "pet", "wolf": "animal", "pet": "animal"}, num_sets=1)
     Budget(3 classes, 1 set: {cat, dog})
     """
+    if isinstance(tree, str) or not isinstance(tree, Iterable) or not tree:
+        raise BudgetError(
+            "the hierarchy is no tree", got=repr(tree), expected="a nested or parent mapping, or lists"
+        )
+    if num_sets is not None:
+        check_num_sets(num_sets, 1000, auto=False)
     children = _children_from_parents(tree) if _tells_parents(tree) else _children_from_nested(tree)
     inner = {name for name, below in children.items() if below}
     leaves = [name for name in children if name not in inner]
+    if not leaves and classes is None:
+        raise BudgetError("the hierarchy runs in a circle", got="no name without others below it")
     names = checked_classes(leaves if classes is None else list(classes))
     position = {name: i for i, name in enumerate(names)}
     unknown = [name for name in names if name not in children]
@@ -177,7 +175,13 @@ def _children_from_nested(tree: Any) -> dict[str, list[str]]:
             children.setdefault(node, [])
         elif isinstance(node, Iterable):
             for part in node:
-                visit(part, parent)
+                if isinstance(part, str):
+                    visit(part, parent)
+                else:  # a group without a name
+                    name = f"{parent}/{len(children)}"
+                    inside.append(name)
+                    children[name] = []
+                    visit(part, name)
         elif node is not None:
             raise BudgetError("a node of the hierarchy is neither a name nor a collection", got=node)
 
@@ -237,7 +241,7 @@ def random_sets(
                 alike.add(tuple(sorted(draw.choice(n, size, replace=False).tolist())))
             chosen |= alike
     else:
-        _check_count(num_sets, n)
+        check_num_sets(num_sets, n, auto=False)
         while len(chosen) < int(num_sets or 0):
             members = np.flatnonzero(draw.random(n) < 0.5)
             if len(members) > 1:

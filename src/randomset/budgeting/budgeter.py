@@ -6,24 +6,42 @@ import time
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import nn
+from torch.utils.data import RandomSampler
 
 from randomset.belief.budget import Budget
+from randomset.belief.naming import braces
 from randomset.budgeting.ellipsoids import Ellipsoids, coverage_from_radius, radius_from_coverage
 from randomset.budgeting.features import extract_features
 from randomset.budgeting.gaussians import ClassGaussians, Floats
-from randomset.budgeting.inputs import check_spread, checked_features, encoded_labels
+from randomset.budgeting.inputs import (
+    check_num_sets,
+    check_spread,
+    checked_features,
+    encoded_labels,
+    number_of_sets,
+)
 from randomset.budgeting.knee import knee
 from randomset.budgeting.overlap import Overlaps, overlap_curve, top_overlaps
-from randomset.budgeting.reduce import SAMPLES, Reducer, check_reducer, named_reducer, stratified_sample
-from randomset.budgeting.reporting import BudgetReport
+from randomset.budgeting.reduce import (
+    SAMPLES,
+    Reducer,
+    check_reducer,
+    named_reducer,
+    reducer_name,
+    stratified_sample,
+)
+from randomset.budgeting.reporting import BudgetReport, table_of_sets
 from randomset.budgeting.stream import Change, Streaming
-from randomset.errors import BudgetError, RandomSetError, RandomSetWarning
+from randomset.errors import LabelError, MissingPackageError, RandomSetError, RandomSetWarning
 from randomset.progress import progress_bar
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 __all__ = ["Budgeter"]
 
@@ -36,30 +54,43 @@ class Budgeter(Streaming):
 
     overlap(A) = |∩_{c∈A} A^c| / |∪_{c∈A} A^c|
 
-    ranks the sets of two or more classes. The ranking is exact: no set is left out, whatever its size. Where
-    fewer than K sets overlap, the ellipsoids grow until enough do.
+    ranks the sets of two or more classes. No set is left out, whatever its size; the volumes are
+    estimated from points, with errors that are known. Where fewer than K sets overlap, the ellipsoids grow.
 
     Args:
         num_sets: K, the number of sets beside the singletons, or "auto" (see `randomset.budgeting.knee`).
         reducer: "pca", "lda", "tsne", "umap", "autoencoder", None for features that have few dimensions
             already, or any object with `fit_transform(features, labels)`.
-        dimensions: how many dimensions a named reducer keeps. coverage: the share of a class that its
-        ellipsoid holds. grow: whether the ellipsoids may grow beyond `coverage` to reach K sets. components:
-        Gaussians in each class; with several, a class is the union of their ellipsoids. floor: what is added
-        to each variance, in units of the mean variance of all reduced features. max_samples: how many samples
-        (stratified, at least 20 of each class) a reducer sees; "auto" takes all,
-            but 3,000 for t-SNE and 10,000 for UMAP.
-        max_points: how many points may be spent on telling overlaps apart, in all ellipsoids together.
-        classes: the names of the classes in label order. drift_level: for `partial_fit`: the probability,
-        over the whole time between two computations, of taking a
-            cluster that stays for one that drifts.
-        forget: for `partial_fit`: whether a class that drifted forgets the samples from before. layer: for
-        (model, loader): the module whose output is the feature, if not the last linear layer's input. seed:
-        makes everything deterministic. progress: show progress bars; None shows them on a terminal.
+        dimensions: how many dimensions a named reducer keeps.
+        coverage: the share of a class that its ellipsoid holds.
+        grow: whether the ellipsoids may grow beyond `coverage` to reach K sets.
+        components: Gaussians in each class; with several, a class is the union of their ellipsoids.
+        floor: what is added to each variance, in units of the mean variance of all reduced features.
+        max_samples: how many samples (stratified, at least 20 of each class) a reducer sees; "auto" takes
+            all, but 3,000 for t-SNE and 10,000 for UMAP.
+        max_points: how many points may be spent on telling overlaps apart, in all ellipsoids together; fewer
+            are used where many ellipsoids lie around each point.
+        classes: the names of the classes in label order, or their number.
+        drift_level: for `partial_fit`: the probability, over the whole time between two computations, of
+            taking a cluster that stays for one that drifts.
+        forget: for `partial_fit`: whether a class that drifted forgets the samples from before.
+        layer: for (model, loader): the module whose output is the feature, if it is not the input of the last
+            linear layer.
+        seed: makes everything deterministic.
+        progress: show progress bars; None shows them on a terminal.
 
-    After `fit`: `budget_`; `overlaps_`, `errors_` and `coverages_` for its K sets in the budget's order;
-    `ranking_` (the same, best first); `ellipsoids_`; `embedding_` and `labels_` of the samples at
-    `sample_indices_`; `reducer_`; `report_`.
+    Attributes:
+        budget_: the `Budget`.
+        overlaps_: the overlap of each of its K sets, in the budget's order; `errors_` has the standard
+            errors, `coverages_` the coverage at which each set was found.
+        ranking_: the same, best first; `table()` prints it and `to_frame()` makes a pandas table.
+        curve_: for "auto", the overlaps that the rule saw.
+        ellipsoids_: the regions of the classes at `coverage`; `gaussians_` has what they are made of.
+        embedding_: the reduced features, with their `labels_`, of the samples at `sample_indices_`; in a
+            stream, the latest 5,000.
+        reducer_: the fitted reducer.
+        report_: what was sampled, how long each step took, what a user should know.
+        changes_: in a stream, a `Change` for each time the sets were chosen anew.
 
     >>> import numpy as np
     >>> draw = np.random.default_rng(0)
@@ -85,7 +116,7 @@ class Budgeter(Streaming):
         floor: float = 1e-6,
         max_samples: int | Literal["auto"] | None = "auto",
         max_points: int = 2**20,
-        classes: Sequence[str] | None = None,
+        classes: SupportsIndex | Sequence[str] | None = None,
         drift_level: float = 0.01,
         forget: bool = True,
         layer: str | None = None,
@@ -109,7 +140,11 @@ class Budgeter(Streaming):
         self.progress = progress
 
     def fit(self, features: Any, labels: Any = None) -> Budgeter:
-        """Choose the sets from features (n × F) and labels, or from (model, data loader)."""
+        """Choose the sets from features (n × F) and labels, or from a model and its data.
+
+        `fit(features, labels)`, `fit((model, loader))` or `fit(model, loader)`: a loader that gives (inputs,
+        labels) needs no other labels.
+        """
         self._check_parameters()
         seconds: dict[str, float] = {}
         with _timed(seconds, "features"):
@@ -117,21 +152,42 @@ class Budgeter(Streaming):
             matrix = checked_features(features)
             samples = len(matrix)
             codes, names = encoded_labels(labels, len(matrix), self.classes)
-            self._check_num_sets(len(names))
+            check_num_sets(self.num_sets, len(names))
             check_spread(matrix)
         with _timed(seconds, "reduction"):
             self.sample_indices_ = stratified_sample(codes, self._samples(len(matrix)), seed=self.seed)
             if len(self.sample_indices_) < len(matrix):
                 matrix, codes = matrix[self.sample_indices_], codes[self.sample_indices_]
-            self.embedding_ = self._reduce(matrix, codes, len(names))
+            self.embedding_ = self._reduce(matrix, codes)
             self.labels_ = codes
         with _timed(seconds, "Gaussians"):
             self.gaussians_ = ClassGaussians.from_points(self.embedding_, codes, len(names))
         self.n_features_in_, self.classes_ = matrix.shape[1], names
         self.samples_seen_ = samples
         self.changes_: list[Change] = []
+        self.__dict__.pop("moments_", None)  # a stream that was followed before ends here
         self._choose(seconds)
         return self
+
+    def table(self, most: int | None = None) -> str:
+        """Write the sets as text, best first: overlap, its standard error, the coverage that it needed."""
+        self._check_fitted()
+        return table_of_sets(self.ranking_, self.classes_, self.gaussians_.dimensions, most)
+
+    def to_frame(self) -> DataFrame:
+        """Return the sets as a pandas table, best first."""
+        self._check_fitted()
+        try:
+            from pandas import DataFrame
+        except ImportError:
+            raise MissingPackageError("pandas", "frames") from None
+        ranking = self.ranking_
+        names = [braces(self.classes_[c] for c in focal) for focal in ranking.sets]
+        coverages = [coverage_from_radius(r, self.gaussians_.dimensions) for r in ranking.radii.tolist()]
+        columns = {"set": names, "size": [len(focal) for focal in ranking.sets]}
+        return DataFrame(
+            {**columns, "overlap": ranking.overlaps, "error": ranking.errors, "coverage": coverages}
+        )
 
     def transform(self, features: Any) -> Floats:
         """Return the places of new features in the reduced space, where the reducer can place new data."""
@@ -151,16 +207,32 @@ class Budgeter(Streaming):
     # -- the steps ------------------------------------------------------------------------------
 
     def _features(self, features: Any, labels: Any) -> tuple[Any, Any]:
-        if not (isinstance(features, tuple) and len(features) == 2 and isinstance(features[0], nn.Module)):
+        if isinstance(features, nn.Module):  # fit(model, loader)
+            features, labels = (features, labels), None
+        if not (
+            isinstance(features, (tuple, list)) and len(features) == 2 and isinstance(features[0], nn.Module)
+        ):
             return features, labels
-        found, seen = extract_features(*features, layer=self.layer, progress=self.progress)
-        return found, seen if labels is None else labels
+        model, batches = features
+        found, seen = extract_features(model, batches, layer=self.layer, progress=self.progress)
+        if labels is None:
+            return found, seen
+        if seen is not None and not np.array_equal(np.asarray(labels), seen):
+            raise LabelError("the labels are not those that the loader gives", remedy="Leave out the labels")
+        if seen is None and isinstance(getattr(batches, "sampler", None), RandomSampler):
+            raise LabelError(
+                "the loader shuffles, so its features cannot be matched with labels from elsewhere"
+            )
+        return found, labels
 
-    def _reduce(self, matrix: NDArray[Any], codes: NDArray[np.int64], num_classes: int) -> Floats:
-        reducer = self.reducer
+    def _reduce(self, matrix: NDArray[Any], codes: NDArray[np.int64]) -> Floats:
+        reducer, name = self.reducer, reducer_name(self.reducer)
         if isinstance(reducer, str):
+            reducer = None
+        if name is not None:
+            shape, there = matrix.shape, len(np.unique(codes))
             reducer = named_reducer(
-                reducer, self.dimensions, matrix.shape, num_classes, seed=self.seed, progress=self.progress
+                name, self.dimensions, shape, there, seed=self.seed, progress=self.progress
             )
         self.reducer_ = reducer
         if reducer is None:
@@ -177,7 +249,6 @@ class Budgeter(Streaming):
     def _choose(self, seconds: dict[str, float]) -> None:
         """From Gaussians to the budget."""
         gaussians, names = self.gaussians_, self.classes_
-        self._remember()
         floor = self.floor * gaussians.spread()
         if not floor > 0:
             raise RandomSetError(
@@ -197,9 +268,7 @@ class Budgeter(Streaming):
         coverages = [coverage_from_radius(r, gaussians.dimensions) for r in chosen.radii.tolist()]
         self.ellipsoids_ = ellipsoids
         self.ranking_ = chosen
-        self.report_ = BudgetReport.describe(
-            gaussians, names, chosen, self.coverage, radius, self._wanted(), self.samples_seen_, seconds
-        )
+        self.report_ = BudgetReport.describe(self, chosen, radius, seconds)
         for note in self.report_.warnings:
             warnings.warn(note, RandomSetWarning, stacklevel=3)
         budget = Budget.from_sets(chosen.sets, names)
@@ -211,38 +280,38 @@ class Budgeter(Streaming):
 
     def _overlaps(self, ellipsoids: Ellipsoids, num_classes: int) -> tuple[Overlaps | None, Overlaps]:
         options: dict[str, Any] = {"grow": self.grow, "max_points": self.max_points, "seed": self.seed}
-        if self.num_sets != "auto":
-            return None, top_overlaps(ellipsoids, num_classes, self.num_sets, **options)
-        most = min(10 * num_classes, _number_of_sets(num_classes))
         there = len(np.unique(ellipsoids.class_of))
-        curve = overlap_curve(ellipsoids, num_classes, min(there, _number_of_sets(there)), most, **options)
+        if self.num_sets != "auto":
+            wanted = min(self.num_sets, number_of_sets(there))
+            return None, top_overlaps(ellipsoids, num_classes, wanted, **options)
+        most = min(max(100, 4 * num_classes), number_of_sets(there))
+        curve = overlap_curve(ellipsoids, num_classes, min(there, number_of_sets(there)), most, **options)
         return curve, curve.first(knee(curve.overlaps))
 
     def _origin(self) -> dict[str, Any]:
-        reducer = (
-            self.reducer
-            if self.reducer is None or isinstance(self.reducer, str)
-            else type(self.reducer_).__name__
-        )
+        reducer = reducer_name(self.reducer)
         return {
             "method": "overlap of class ellipsoids",
-            "reducer": reducer,
+            "num_sets": self.num_sets if self.num_sets == "auto" else int(self.num_sets),
+            "reducer": type(self.reducer_).__name__
+            if reducer is None and self.reducer_ is not None
+            else reducer,
             "dimensions": self.gaussians_.dimensions,
             "coverage": self.coverage,
+            "grow": self.grow,
+            "components": self.components,
+            "samples": self.samples_seen_,
             "seed": self.seed,
             "overlaps": [round(value, 6) for value in self.overlaps_.tolist()],
-            "coverages": self.coverages_.tolist(),
+            "coverages": [round(value, 9) for value in self.coverages_.tolist()],
         }
 
     # -- checks ---------------------------------------------------------------------------------
 
     def _samples(self, samples: int) -> int:
         if self.max_samples == "auto":
-            return SAMPLES.get(self.reducer, samples) if isinstance(self.reducer, str) else samples
+            return SAMPLES.get(reducer_name(self.reducer) or "", samples)
         return samples if self.max_samples is None else self.max_samples
-
-    def _wanted(self) -> int:
-        return 0 if self.num_sets == "auto" else self.num_sets
 
     def _check_parameters(self) -> None:
         for name, least in (("dimensions", 1), ("components", 1), ("max_points", 1)):
@@ -255,39 +324,17 @@ class Budgeter(Streaming):
             )
         if not self.floor > 0:
             raise RandomSetError("the floor of the variances is not above zero", got=self.floor)
-        if self.max_samples not in ("auto", None) and not int(self.max_samples) > 0:
-            raise RandomSetError("max_samples is not above zero", got=self.max_samples)
-        if isinstance(self.reducer, str):
-            check_reducer(self.reducer)
-        elif self.reducer is not None and not hasattr(self.reducer, "fit_transform"):
-            raise RandomSetError(
-                "the reducer has no fit_transform",
-                got=type(self.reducer).__name__,
-                expected="a name, None or an object",
-            )
-
-    def _check_num_sets(self, num_classes: int) -> None:
-        wanted = self.num_sets
-        if wanted == "auto":
-            return
-        if not isinstance(wanted, (int, np.integer)) or isinstance(wanted, bool) or wanted < 0:
-            raise BudgetError("num_sets is neither a number of sets nor 'auto'", got=wanted)
-        if wanted > _number_of_sets(num_classes):
-            raise BudgetError(
-                "more sets are asked for than exist",
-                got=f"{wanted} sets of {num_classes} classes",
-                expected=f"at most 2^{num_classes} − {num_classes} − 1 = {_number_of_sets(num_classes)}",
-                remedy='Ask for fewer, or num_sets="auto"; Budget.powerset gives all of them',
-            )
+        if self.max_samples not in ("auto", None):
+            value = self.max_samples
+            if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < 1:
+                raise RandomSetError(
+                    "max_samples is not a whole number above zero, 'auto' or None", got=value
+                )
+        check_reducer(self.reducer)
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "reducer_"):
             raise RandomSetError("the Budgeter is not fitted yet", remedy="Call fit(features, labels) first")
-
-
-def _number_of_sets(num_classes: int) -> int:
-    """How many sets of two or more classes there are."""
-    return 2**num_classes - num_classes - 1
 
 
 @contextmanager

@@ -95,14 +95,14 @@ class Ellipsoids:
     ) -> Ellipsoids:
         """Fit a mixture to the points of each class, with fewer components where points are few.
 
-        A component needs more points than dimensions; a class with too few for two keeps its Gaussian.
+        A component needs five points for each of d + 1; a class with too few for two keeps its Gaussian.
         """
         from sklearn.mixture import GaussianMixture
 
         means, covariances, owners = [], [], []
         single = gaussians.covariance(floor)
         for c in np.flatnonzero(gaussians.count).tolist():
-            count = min(components, int(gaussians.count[c]) // (gaussians.dimensions + 1))
+            count = min(components, int(gaussians.count[c]) // (5 * (gaussians.dimensions + 1)))
             if count < 2:
                 means.append(gaussians.mean[c : c + 1])
                 covariances.append(single[c : c + 1])

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from randomset.errors import MissingPackageError, RandomSetError, ShapeError
 from randomset.progress import progress_bar
@@ -21,7 +22,7 @@ __all__ = ["FeatureProbe", "Part", "extract_features"]
 
 def extract_features(
     model: nn.Module,
-    batches: Iterable[Any],
+    batches: Any,
     *,
     layer: str | None = None,
     devices: int | None = None,
@@ -32,8 +33,8 @@ def extract_features(
     The features are the input of the linear layer that runs last, the paper's penultimate layer, or the
     output of the module named by `layer`. Maps of a convolution are averaged over space, tokens over their
     sequence. A batch is (inputs, labels), a mapping whose "labels" or "label" are set aside while the rest
-    goes to the model by name, or inputs alone. The model runs where it is, in evaluation mode, without
-    gradients.
+    goes to the model by name, or inputs alone; a data set or a tensor is cut into batches. The model runs
+    where it is, in evaluation mode, without gradients.
 
     With several devices, or `devices=2` processes on a CPU, Lightning's `predict` runs one copy on each; the
     model and the loader must then be picklable.
@@ -45,6 +46,18 @@ def extract_features(
     >>> features.shape, labels.tolist()
     ((6, 8), [0, 1, 2, 0, 1, 2])
     """
+    if not isinstance(model, nn.Module):
+        raise RandomSetError("the model is no torch module", got=type(model).__name__)
+    if isinstance(batches, Tensor):
+        batches = batches.split(256)
+    elif isinstance(batches, Dataset) and not isinstance(batches, IterableDataset):
+        batches = DataLoader(batches, batch_size=256)
+    if not isinstance(batches, Iterable):
+        raise RandomSetError(
+            "the data cannot be iterated over",
+            got=type(batches).__name__,
+            expected="a data loader or data set",
+        )
     if devices is None:
         on_cuda = any(p.is_cuda for p in model.parameters())
         devices = torch.cuda.device_count() if on_cuda else 1

@@ -76,6 +76,12 @@ class ClassGaussians:
         between = (self.count * share[:, 0])[:, None, None] * away[:, :, None] * away[:, None, :]
         return ClassGaussians(count, self.mean + share * away, self.scatter + other.scatter + between)
 
+    def first(self, dimensions: int) -> ClassGaussians:
+        """Return the sums of the first dimensions alone."""
+        return ClassGaussians(
+            self.count, self.mean[:, :dimensions], self.scatter[:, :dimensions, :dimensions]
+        )
+
     def replace(self, classes: NDArray[np.bool_], other: ClassGaussians) -> ClassGaussians:
         """Return the sums with those of some classes taken from another source."""
         return ClassGaussians(

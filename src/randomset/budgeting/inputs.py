@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, SupportsIndex
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
 from randomset.belief.naming import checked_classes
-from randomset.errors import LabelError, RandomSetError, ShapeError
+from randomset.errors import BudgetError, LabelError, RandomSetError, ShapeError
 
-__all__ = ["checked_features", "encoded_labels"]
+__all__ = ["check_num_sets", "check_spread", "checked_features", "encoded_labels", "number_of_sets"]
 
 
 def checked_features(features: Any, width: int | None = None) -> NDArray[Any]:
@@ -64,7 +64,7 @@ def checked_features(features: Any, width: int | None = None) -> NDArray[Any]:
 
 
 def encoded_labels(
-    labels: Any, samples: int, classes: Sequence[str] | None = None, at_least: int = 2
+    labels: Any, samples: int, classes: SupportsIndex | Sequence[str] | None = None, at_least: int = 2
 ) -> tuple[NDArray[np.int64], tuple[str, ...]]:
     """Return labels as positions 0 to N − 1, and the names of the classes.
 
@@ -102,9 +102,13 @@ def encoded_labels(
     return codes, names
 
 
-def _as_text(classes: Iterable[Any]) -> list[Any]:
-    values = np.asarray(classes).tolist() if not isinstance(classes, (list, tuple, str)) else list(classes)
-    return [value.decode() if isinstance(value, bytes) else value for value in values]
+def _as_text(classes: Any) -> Any:
+    """Turn arrays of names, numbers too, into a list of text."""
+    if isinstance(classes, np.ndarray):
+        classes = classes.tolist()
+    if not isinstance(classes, list):
+        return classes
+    return [name.decode() if isinstance(name, bytes) else name for name in classes]
 
 
 def _from_text(labels: list[str], names: tuple[str, ...] | None) -> tuple[NDArray[np.int64], tuple[str, ...]]:
@@ -156,4 +160,28 @@ def check_spread(points: NDArray[Any]) -> None:
         raise RandomSetError(
             "the features are constant: every sample is the same",
             remedy="Check that the features come from the right layer of a trained model",
+        )
+
+
+def number_of_sets(num_classes: int) -> int:
+    """Return how many sets of two or more classes there are: 2^N − N − 1."""
+    return 2**num_classes - num_classes - 1
+
+
+def check_num_sets(num_sets: Any, num_classes: int, *, auto: bool = True) -> None:
+    """Refuse a number of sets that is none, or that is more than exist."""
+    if auto and isinstance(num_sets, str) and num_sets == "auto":
+        return
+    if isinstance(num_sets, bool) or not isinstance(num_sets, (int, np.integer)) or num_sets < 0:
+        raise BudgetError(
+            "num_sets is not a number of sets",
+            got=repr(num_sets),
+            expected="a whole number" + (' or "auto"' if auto else ""),
+        )
+    if num_sets > number_of_sets(num_classes):
+        raise BudgetError(
+            "more sets are asked for than exist",
+            got=f"{num_sets} sets of {num_classes} classes",
+            expected=f"at most 2^{num_classes} − {num_classes} − 1 = {number_of_sets(num_classes)}",
+            remedy="Ask for fewer; Budget.powerset gives all of them",
         )

@@ -23,7 +23,9 @@ CERTAIN = 2.0
 
 _STEPS = 150  # a radius of 1.15^150 covers anything that floating point can tell apart
 _FIRST_POINTS, _FEWEST = 2**17, 8  # in all ellipsoids together; in each of them and of the replicates
-_MEMBERSHIPS = 2**23  # points times the ellipsoids around each: a bound on memory and time in a crowd
+_CROWD = (
+    8  # where more ellipsoids than this lie around a point, points are fewer: memory and time are bounded
+)
 
 
 @dataclass(frozen=True)
@@ -123,7 +125,7 @@ def _certain(
     share = REPLICATES * len(ellipsoids)
     some = ellipsoids.centres[:: 1 + len(ellipsoids) // 200]
     crowd = ellipsoids.contain(some).sum(1).mean()
-    most = max(_FEWEST, _power_of_two(min(max_points, _MEMBERSHIPS / crowd) / share))
+    most = max(_FEWEST, _power_of_two(max_points * min(1, _CROWD / crowd) / share))
     points = min(most, max(_FEWEST, _power_of_two(min(_FIRST_POINTS / share, 1024))))
     while True:
         ball = unit_ball(ellipsoids.dimensions, points, seed)

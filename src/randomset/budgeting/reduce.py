@@ -13,7 +13,16 @@ from randomset.budgeting.gaussians import Floats
 from randomset.errors import MissingPackageError, RandomSetError
 from randomset.progress import progress_bar
 
-__all__ = ["REDUCERS", "TSNE", "UMAP", "Reducer", "check_reducer", "named_reducer", "stratified_sample"]
+__all__ = [
+    "REDUCERS",
+    "TSNE",
+    "UMAP",
+    "Reducer",
+    "check_reducer",
+    "named_reducer",
+    "reducer_name",
+    "stratified_sample",
+]
 
 REDUCERS = ("pca", "lda", "tsne", "umap", "autoencoder")
 """What may be named; any object with `fit_transform` serves as well."""
@@ -66,14 +75,32 @@ def named_reducer(
     return Autoencoder(dimensions, seed=seed, progress=progress)
 
 
-def check_reducer(name: str) -> None:
-    """Refuse unknown names and missing packages before any work is done."""
-    if name not in REDUCERS:
-        raise RandomSetError(
-            "unknown reducer",
-            got=name,
-            expected="one of " + ", ".join(REDUCERS) + ", None, or an object with fit_transform",
-        )
+def reducer_name(reducer: Any) -> str | None:
+    """Return the name of a named reducer however it is written, or None.
+
+    >>> reducer_name("t-SNE"), reducer_name("none"), reducer_name(None)
+    ('tsne', None, None)
+    """
+    name = reducer.lower().replace("-", "").replace("_", "") if isinstance(reducer, str) else "none"
+    return None if name == "none" else name
+
+
+def check_reducer(reducer: Any) -> None:
+    """Refuse what is no reducer, unknown names and missing packages, before any work is done."""
+    name = reducer_name(reducer)
+    expected = "one of " + ", ".join(REDUCERS) + ", None, or an object with fit_transform"
+    if name is None:
+        if reducer is not None and not isinstance(reducer, str):
+            if isinstance(reducer, type):
+                remedy = f"Make one: {reducer.__name__}(…)"
+                raise RandomSetError(
+                    "the reducer is a class, not an object", got=reducer.__name__, remedy=remedy
+                )
+            if not hasattr(reducer, "fit_transform"):
+                got = type(reducer).__name__
+                raise RandomSetError("the reducer has no fit_transform", got=got, expected=expected)
+    elif name not in REDUCERS:
+        raise RandomSetError("unknown reducer", got=reducer, expected=expected)
     if name == "umap" and importlib.util.find_spec("umap") is None:
         raise MissingPackageError("umap-learn", "umap")
 

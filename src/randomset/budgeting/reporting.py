@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
+from randomset.belief.naming import braces
 from randomset.budgeting.ellipsoids import coverage_from_radius
-from randomset.budgeting.gaussians import ClassGaussians
 from randomset.budgeting.overlap import Overlaps
 
-__all__ = ["BudgetReport"]
+if TYPE_CHECKING:
+    from randomset.budgeting.budgeter import Budgeter
+
+__all__ = ["BudgetReport", "table_of_sets"]
 
 
 @dataclass(frozen=True)
@@ -36,53 +40,56 @@ class BudgetReport:
 
     @classmethod
     def describe(
-        cls,
-        gaussians: ClassGaussians,
-        names: Sequence[str],
-        chosen: Overlaps,
-        coverage: float,
-        asked_radius: float,
-        wanted: int,
-        samples: int,
-        seconds: dict[str, float],
+        cls, budgeter: Budgeter, chosen: Overlaps, radius: float, seconds: dict[str, float]
     ) -> BudgetReport:
-        """Collect what a fit left behind."""
-        count = gaussians.count
+        """Collect what a fit left behind; `radius` is the one that belongs to the coverage asked for."""
+        gaussians, names = budgeter.gaussians_, budgeter.classes_
+        count, dimensions = gaussians.count, gaussians.dimensions
         few = [names[c] for c in (gaussians.has_few_points & (count > 0)).nonzero()[0].tolist()]
         absent = [names[c] for c in (count == 0).nonzero()[0].tolist()]
         notes = []
         if few:
             notes.append(
-                f"{_listed(few)}: at most {gaussians.dimensions} samples in {gaussians.dimensions} "
-                "dimensions, too few for a covariance; the one common to all classes was used"
+                f"{_listed(few)}: at most {dimensions} samples in {dimensions} dimensions, too few for a "
+                "covariance; the one common to all classes was used"
             )
         if absent:
             notes.append(f"{_listed(absent)}: no samples; in the budget as singletons only")
-        if len(chosen) < wanted:
+        if budgeter.num_sets != "auto" and len(chosen) < budgeter.num_sets:
+            missing = f"only {len(chosen)} of {budgeter.num_sets} sets"
+            if budgeter.grow:
+                notes.append(f"{missing} of classes that have samples exist")
+            else:
+                notes.append(
+                    f"{missing} overlap at coverage {budgeter.coverage:g}; grow=True enlarges the ellipsoids"
+                )
+        if dimensions > 10:
             notes.append(
-                f"only {len(chosen)} of {wanted} sets overlap at coverage {coverage:g}; grow=True enlarges "
-                "the ellipsoids until enough do"
+                f"in {dimensions} dimensions almost all of a volume lies at its rim, and overlaps vanish; a "
+                "reducer to few dimensions tells classes apart better"
             )
-        grown = [radius for radius in chosen.radii.tolist() if radius > asked_radius]
         return cls(
-            samples=samples,
+            samples=budgeter.samples_seen_,
             used=int(count.sum()),
-            dimensions=gaussians.dimensions,
+            dimensions=dimensions,
             counts=dict(zip(names, count.tolist(), strict=True)),
             points=chosen.points,
             undecided=chosen.undecided,
-            coverage=coverage,
-            growth=dict(Counter(grown)),
+            coverage=budgeter.coverage,
+            growth=dict(Counter(r for r in chosen.radii.tolist() if r > radius)),
             seconds=seconds,
             warnings=tuple(notes),
         )
 
     def __str__(self) -> str:
-        certain = f"{self.undecided} sets too near the boundary to be certain"
-        certain = certain if self.undecided else "the choice is certain"
+        certain = "the choice among the sets that were seen is certain"
+        if self.undecided:
+            certain = (
+                f"{self.undecided} sets too near the boundary to be certain (max_points allows more points)"
+            )
         lines = [
             f"{self.used:,} of {self.samples:,} samples, {len(self.counts)} classes, "
-            f"{self.dimensions} dimensions",
+            f"{self.dimensions} dimension{'s' if self.dimensions > 1 else ''}",
             f"{self.points:,} points in each ellipsoid; {certain}",
         ]
         if self.growth:
@@ -96,6 +103,23 @@ class BudgetReport:
 
     def _coverage(self, radius: float) -> str:
         return f"{100 * coverage_from_radius(radius, self.dimensions):.6g} % (radius {radius:.3g})"
+
+
+def table_of_sets(ranking: Overlaps, classes: Sequence[str], dimensions: int, most: int | None = None) -> str:
+    """Write ranked sets as a table, best first."""
+    shown = len(ranking) if most is None else min(most, len(ranking))
+    names = [braces((classes[c] for c in focal), shorten=8) for focal in ranking.sets[:shown]]
+    width = max(map(len, ["set", *names]))
+    lines = [f"{'rank':>4}  {'set':<{width}}  overlap  ± error  coverage"]
+    for i, name in enumerate(names):
+        coverage = f"{100 * coverage_from_radius(float(ranking.radii[i]), dimensions):.6g} %"
+        lines.append(
+            f"{i + 1:>4}  {name:<{width}}  {ranking.overlaps[i]:>7.4f}  {ranking.errors[i]:>7.4f}"
+            f"  {coverage:>8}"
+        )
+    if shown < len(ranking):
+        lines.append(f"and {len(ranking) - shown} more")
+    return "\n".join(lines)
 
 
 def _listed(names: Sequence[str], shown: int = 5) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,11 +26,18 @@ _SHOWN = 5000  # points of a picture; more only hide each other
 _BLUE, _ORANGE = "#08519c", "#d95f0e"
 
 
-def plot_clusters(budgeter: Budgeter, *, axes: tuple[int, int] = (0, 1), ax: Axes | None = None) -> Figure:
+def plot_clusters(
+    budgeter: Budgeter,
+    *,
+    axes: tuple[int, int] = (0, 1),
+    classes: Iterable[str | SupportsIndex] | None = None,
+    ax: Axes | None = None,
+) -> Figure:
     """Draw the reduced features and the ellipses of the classes in two dimensions, as the paper does.
 
-    Of more dimensions, `axes` names two. An ellipse is the shadow of its ellipsoid, so shadows may meet where
-    the ellipsoids do not.
+    Of more dimensions, `axes` names two; of many classes, `classes` names some. An ellipse is the shadow of
+    its ellipsoid, so shadows may meet where the ellipsoids do not. A name stands where its ellipse is
+    furthest from the other classes.
 
     >>> from randomset.budgeting import Budgeter
     >>> draw = np.random.default_rng(0)
@@ -37,50 +45,74 @@ def plot_clusters(budgeter: Budgeter, *, axes: tuple[int, int] = (0, 1), ax: Axe
     >>> plot_clusters(budgeter).axes[0].get_xlabel()
     'dimension 1'
     """
-    _fitted(budgeter)
-    points, labels = _few(budgeter)
-    dimensions = points.shape[1]
-    if dimensions == 1:
-        points, axes = np.c_[points, labels], (0, 1)
-    elif not all(0 <= axis < dimensions for axis in axes) or axes[0] == axes[1]:
-        raise RandomSetError(
-            "the axes are not two of the dimensions", got=axes, expected=f"0 to {dimensions - 1}"
-        )
-    figure, ax = drawing_on(ax, (8, 6.5))
-    colours = _colours(len(budgeter.classes_))
-    x, y = points[:, axes[0]], points[:, axes[1]]
-    ax.scatter(x, y, c=[colours[c] for c in labels.tolist()], s=4, alpha=0.4, linewidths=0)
+    _check_fitted(budgeter)
     ellipsoids = budgeter.ellipsoids_
+    if ellipsoids.dimensions == 1:
+        return _plot_intervals(budgeter, ax)
+    inside = all(0 <= axis < ellipsoids.dimensions for axis in axes)
+    if len(axes) != 2 or not inside or axes[0] == axes[1]:
+        expected = f"two different numbers from 0 to {ellipsoids.dimensions - 1}"
+        raise RandomSetError("the axes are not two of the dimensions", got=axes, expected=expected)
+    budget = budgeter.budget_
+    shown = (
+        range(budget.num_classes)
+        if classes is None
+        else budget.mask_from_sets([classes])[0].nonzero()[:, 0].tolist()
+    )
+    points, labels = _few(budgeter)
+    figure, ax = drawing_on(ax, (8, 6.5))
+    colours = _colours(budget.num_classes)
+    drawn = np.isin(labels, list(shown))
+    x, y = points[drawn][:, axes[0]], points[drawn][:, axes[1]]
+    ax.scatter(x, y, c=[colours[c] for c in labels[drawn].tolist()], s=4, alpha=0.4, linewidths=0)
     turn = np.linspace(0, 2 * math.pi, 200)
     circle = np.stack([np.cos(turn), np.sin(turn)])
-    for centre, spread, c in zip(
-        ellipsoids.centres, ellipsoids.axes, ellipsoids.class_of.tolist(), strict=True
-    ):
-        name = shortened(budgeter.classes_[c], 16)
-        if dimensions == 1:
-            reach = ellipsoids.radius * abs(float(spread[0, 0]))
-            x, y = np.array([centre[0] - reach, centre[0] + reach]), np.full(2, float(c))
-            middle = (centre[0], c)
-        else:
-            shadow = np.linalg.cholesky((spread @ spread.T)[np.ix_(axes, axes)])
-            x, y = centre[list(axes), None] + ellipsoids.radius * shadow @ circle
-            middle = tuple(centre[list(axes)])
-        ax.plot(x, y, color=colours[c], linewidth=1.8)
-        if len(budgeter.classes_) <= 30:
-            box = {"facecolor": "white", "alpha": 0.7, "edgecolor": "none", "pad": 1}
+    middles = ellipsoids.centres[:, list(axes)]
+    size = max(6, 11 - len(shown) // 8)
+    box = {"facecolor": "white", "alpha": 0.75, "edgecolor": "none", "pad": 1}
+    for c in shown:
+        others = middles[np.isin(ellipsoids.class_of, [k for k in shown if k != c])]
+        free, place = -1.0, middles[0]
+        for i in np.flatnonzero(ellipsoids.class_of == c).tolist():
+            spread = (ellipsoids.axes[i] @ ellipsoids.axes[i].T)[np.ix_(axes, axes)]
+            rim = middles[i][:, None] + ellipsoids.radius * np.linalg.cholesky(spread) @ circle
+            ax.plot(*rim, color=colours[c], linewidth=1.8 if len(shown) <= 30 else 1.0)
+            away = np.linalg.norm(rim.T[:, None] - others, axis=-1).min(1, initial=np.inf)
+            if away.max() > free:
+                free, place = float(away.max()), rim[:, away.argmax()]
+        if free >= 0:
+            name = shortened(budgeter.classes_[c], 16)
             ax.text(
-                *middle,
+                float(place[0]),
+                float(place[1]),
                 name,
                 color=colours[c],
-                fontsize=10,
-                fontweight="bold",
+                fontsize=size,
                 ha="center",
                 va="center",
                 bbox=box,
             )
     ax.set_xlabel(f"dimension {axes[0] + 1}")
-    ax.set_ylabel("class" if dimensions == 1 else f"dimension {axes[1] + 1}")
-    ax.set_title(f"{100 * budgeter.coverage:g} % ellipses of {len(budgeter.classes_)} classes")
+    ax.set_ylabel(f"dimension {axes[1] + 1}")
+    ax.set_title(_title(budgeter, "ellipses"))
+    ax.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def _plot_intervals(budgeter: Budgeter, ax: Axes | None) -> Figure:
+    """Draw one dimension: a row for each class, with its points and its interval."""
+    points, labels = _few(budgeter)
+    figure, ax = drawing_on(ax, (8, 1.2 + 0.3 * len(budgeter.classes_)))
+    colours = _colours(len(budgeter.classes_))
+    ax.scatter(points[:, 0], labels, c=[colours[c] for c in labels.tolist()], s=4, alpha=0.4, linewidths=0)
+    ellipsoids = budgeter.ellipsoids_
+    for centre, reach, c in zip(
+        ellipsoids.centres[:, 0], ellipsoids.half_widths[:, 0], ellipsoids.class_of.tolist(), strict=True
+    ):
+        ax.plot([centre - reach, centre + reach], [c - 0.25] * 2, color=colours[c], linewidth=2.5)
+    ax.set_yticks(range(len(budgeter.classes_)), [shortened(name, 20) for name in budgeter.classes_])
+    ax.set_xlabel("dimension 1")
+    ax.set_title(_title(budgeter, "intervals"))
     ax.spines[["top", "right"]].set_visible(False)
     return figure
 
@@ -98,34 +130,33 @@ def plot_overlaps(budgeter: Budgeter, *, names: int = 10, ax: Axes | None = None
     >>> plot_overlaps(budgeter).axes[0].get_xlabel()
     'sets of classes, by rank'
     """
-    _fitted(budgeter)
+    _check_fitted(budgeter)
     chosen, curve = budgeter.ranking_, budgeter.curve_ or budgeter.ranking_
-    figure, ax = drawing_on(ax, (8, 4.5))
+    figure, ax = drawing_on(ax, (9, 4.5))
+    from matplotlib.ticker import MaxNLocator
+
     rank = np.arange(1, len(curve) + 1)
-    ax.fill_between(
-        rank,
-        curve.overlaps - 2 * curve.errors,
-        curve.overlaps + 2 * curve.errors,
-        color=_BLUE,
-        alpha=0.25,
-        lw=0,
-    )
+    low, high = curve.overlaps - 2 * curve.errors, curve.overlaps + 2 * curve.errors
+    ax.fill_between(rank, low, high, color=_BLUE, alpha=0.25, lw=0, label="± 2 standard errors")
     style = "o-" if len(curve) <= 60 else "-"
+    growth = "larger ellipsoids from here"
     for radius in np.unique(curve.radii):
         part = curve.radii == radius
         ax.plot(rank[part], curve.overlaps[part], style, color=_BLUE, markersize=4, linewidth=1.2)
         if radius > curve.radii.min():
-            ax.axvline(rank[part][0] - 0.5, color="0.7", linewidth=0.8, linestyle=":")
+            ax.axvline(rank[part][0] - 0.5, color="0.6", linewidth=0.8, linestyle=":", label=growth)
+            growth = "_"  # one entry in the legend is enough
     if budgeter.curve_ is not None and len(chosen):
         kept = int((curve.overlaps >= NEGLIGIBLE * curve.overlaps[0]).sum())
         ax.plot([1, kept], curve.overlaps[[0, kept - 1]], "--", color="0.6", linewidth=1, label="no bend")
         ax.axvline(len(chosen), color=_ORANGE, linewidth=1.2, label=f"knee: {len(chosen)} sets")
-        ax.legend(frameon=False)
+    ax.legend(frameon=False, fontsize=8)
     best = [
-        f"{i + 1}  {shortened(braces(budgeter.classes_[c] for c in focal), 40)}"
+        f"{i + 1:>2}  {braces([shortened(budgeter.classes_[c], 14) for c in focal], shorten=4)}"
         for i, focal in enumerate(chosen.sets[:names])
     ]
-    ax.text(0.98, 0.78, "\n".join(best), transform=ax.transAxes, ha="right", va="top", ma="left", fontsize=8)
+    ax.text(1.02, 1.0, "\n".join(best), transform=ax.transAxes, ha="left", va="top", fontsize=8)
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.set_ylim(0, 1.1 * float(curve.overlaps.max(initial=1e-9)))
     ax.set_xlabel("sets of classes, by rank")
     ax.set_ylabel("intersection over union")
@@ -139,7 +170,7 @@ def plot_clusters_3d(budgeter: Budgeter) -> Any:
     Returns a plotly figure: `.show()`, or `.write_html("clusters.html")`. A click on a name in the legend
     hides its class.
     """
-    _fitted(budgeter)
+    _check_fitted(budgeter)
     try:
         from plotly import graph_objects as go
     except ImportError:
@@ -181,14 +212,27 @@ def plot_clusters_3d(budgeter: Budgeter) -> Any:
                     **group,
                 )
             )
-    title = f"{100 * budgeter.coverage:g} % ellipsoids of {len(budgeter.classes_)} classes"
-    figure.update_layout(title=title, legend={"itemsizing": "constant"}, margin={"l": 0, "r": 0, "b": 0})
+    figure.update_layout(
+        title=_title(budgeter, "ellipsoids"),
+        legend={"itemsizing": "constant"},
+        margin={"l": 0, "r": 0, "b": 0},
+        scene={f"{axis}axis_title": f"dimension {i + 1}" for i, axis in enumerate("xyz")},
+    )
     return figure
 
 
-def _fitted(budgeter: Budgeter) -> None:
+def _check_fitted(budgeter: Any) -> None:
     if not hasattr(budgeter, "ellipsoids_"):
-        raise RandomSetError("the Budgeter is not fitted yet", remedy="Call fit(features, labels) first")
+        raise RandomSetError(
+            "a picture needs a fitted Budgeter",
+            got=type(budgeter).__name__,
+            remedy="Call fit(features, labels) first" if hasattr(budgeter, "fit") else "",
+        )
+
+
+def _title(budgeter: Budgeter, shape: str) -> str:
+    grown = ", which grew to make sets overlap" if budgeter.report_.growth else ""
+    return f"{100 * budgeter.coverage:g} % {shape} of {len(budgeter.classes_)} classes{grown}"
 
 
 def _few(budgeter: Budgeter) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
