@@ -68,10 +68,12 @@ def plot_clusters(
     turn = np.linspace(0, 2 * math.pi, 200)
     circle = np.stack([np.cos(turn), np.sin(turn)])
     middles = ellipsoids.centres[:, list(axes)]
+    names_placed: list[NDArray[np.float64]] = []
     size = max(6, 11 - len(shown) // 8)
     box = {"facecolor": "white", "alpha": 0.75, "edgecolor": "none", "pad": 1}
     for c in shown:
         others = middles[np.isin(ellipsoids.class_of, [k for k in shown if k != c])]
+        others = np.concatenate([others, *names_placed])
         free, place = -1.0, middles[0]
         for i in np.flatnonzero(ellipsoids.class_of == c).tolist():
             spread = (ellipsoids.axes[i] @ ellipsoids.axes[i].T)[np.ix_(axes, axes)]
@@ -81,6 +83,7 @@ def plot_clusters(
             if away.max() > free:
                 free, place = float(away.max()), rim[:, away.argmax()]
         if free >= 0:
+            names_placed.append(place[None])
             name = shortened(budgeter.classes_[c], 16)
             ax.text(
                 float(place[0]),
