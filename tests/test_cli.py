@@ -56,6 +56,8 @@ def test_automatic_number_and_names_as_labels(features, tmp_path):
         (["missing.npz"], "does not exist; got missing.npz"),
         (["text.npz"], "cannot be read as .npz"),
         (["pickled.npz"], "it holds Python objects; expected arrays of numbers or text"),
+        (["broken.npz"], "cannot be read as .npz"),
+        (["features.npz", "--sets", "2", "--seed", "-1"], "the seed is not a whole number"),
         (["array.npy"], "it holds a single array"),
         (["single.npz"], "has no array 'labels'; got single.npz with features"),
         (["features.npz", "--sets", "few"], "neither a number nor auto; got few"),
@@ -72,6 +74,7 @@ def test_mistakes_end_with_code_2_and_one_clear_line(features, tmp_path, argumen
     np.savez(
         tmp_path / "pickled.npz", features=np.ones((3, 3)), labels=np.array(["a", None, "b"], dtype=object)
     )
+    (tmp_path / "broken.npz").write_bytes(features.read_bytes()[:900])
     np.save(tmp_path / "array.npy", np.ones(3))
     (tmp_path / "budget.json").write_text("precious")
     out = run("budget", *arguments, cwd=tmp_path)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import sys
 import warnings
+import zipfile
+import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -134,7 +136,7 @@ def _read_arrays(path: Path) -> dict[str, Any]:
         with archive:
             names = archive.files
             arrays = {name: archive[name] for name in names if name in ("features", "labels", "classes")}
-    except (ValueError, OSError, EOFError, AttributeError, KeyError) as error:
+    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
         raise FileFormatError(
             "the file cannot be read as .npz",
             got=f"{path}: {'it holds Python objects' if 'pickle' in str(error) else error}",

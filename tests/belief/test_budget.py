@@ -226,6 +226,10 @@ class TestOrigin:
         with pytest.raises(BudgetError, match="cannot be written as JSON"):
             Budget.singletons(3).with_origin(origin)
 
+    def test_only_a_mapping_is_an_origin(self):
+        with pytest.raises(BudgetError, match="no mapping; got list"):
+            Budget.singletons(3).with_origin([1, 2])  # type: ignore[arg-type]
+
     def test_a_file_with_a_strange_origin_is_refused(self):
         text = Budget.singletons(3).to_json().replace('"sets"', '"origin": 3, "sets"')
         with pytest.raises(FileFormatError, match="not an object; got int"):

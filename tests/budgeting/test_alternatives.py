@@ -30,9 +30,9 @@ class TestConfusion:
         }
         found = best_sets(_levels(share), 30)
         ranked = sorted((v for v in every.values() if v > 0), reverse=True)[:30]
-        np.testing.assert_allclose(found.overlaps, ranked, rtol=1e-9)
+        np.testing.assert_allclose(found.overlaps, ranked, rtol=2e-9)
         for focal, overlap in zip(found.sets, found.overlaps, strict=True):
-            assert every[focal] == pytest.approx(overlap, rel=1e-9)
+            assert every[focal] == pytest.approx(overlap, rel=2e-9)
 
     def test_hand_worked(self):
         budget = from_confusion([[9, 1, 0], [1, 9, 0], [0, 0, 5]], 1, ["cat", "dog", "car"])
@@ -60,12 +60,16 @@ class TestConfusion:
             (np.ones((2, 3)), "square"),
             ([[1, -1], [0, 1]], "negative"),
             ([[1, np.nan], [0, 1]], "non-finite"),
+            ([["a", "b"], ["c", "d"]], "no table of numbers"),
             ([[1, 0], [0, 0]], "never true .*row 1 is empty"),
         ],
     )
     def test_bad_matrices(self, matrix, message):
         with pytest.raises(ShapeError, match=message):
             from_confusion(matrix, 1)
+
+    def test_no_sets(self):
+        assert from_confusion(np.ones((3, 3)), 0) == Budget.singletons(3)
 
     def test_bad_numbers(self):
         with pytest.raises(BudgetError, match=r"more sets are asked for than exist; got 5 .* = 4"):
@@ -107,6 +111,11 @@ class TestHierarchy:
     def test_a_class_inside_the_tree(self):
         budget = from_hierarchy({"poodle": "dog", "dog": "animal", "cat": "animal"}, ["dog", "poodle", "cat"])
         assert budget.set_names[3:] == ("{dog, poodle}", "{dog, poodle, cat}")
+
+    def test_parents_in_lists_only(self):
+        parents = {"cat": ["pet"], "dog": ["pet", "canine"], "wolf": ["canine"]}
+        budget = from_hierarchy(parents, classes=["cat", "dog", "wolf"])
+        assert budget.set_names[3:] == ("{cat, dog}", "{dog, wolf}")
 
     def test_groups_without_names(self):
         budget = from_hierarchy([["cat", "dog"], ["car", "truck"]])

@@ -87,6 +87,22 @@ class TestFit:
         assert ordered == Budgeter(2, classes=["wolf", "cat", "dog"]).fit(x, y).budget_
         assert {frozenset(s) for s in ordered} == {frozenset(s) for s in by_name}
 
+    @pytest.mark.parametrize("labels", [[b"ant", b"bee"] * 50, np.array(["ant", "bee"] * 50, dtype=object)])
+    def test_labels_as_bytes_and_objects(self, labels):
+        x = np.random.default_rng(0).normal(size=(100, 2))
+        assert Budgeter(1, reducer=None).fit(x, labels).budget_.classes == ("ant", "bee")
+
+    def test_numbers_in_objects_keep_their_order(self):
+        x, y = clusters(12, per_class=20)
+        assert Budgeter(3).fit(x, y.astype(object)).budget_.classes == tuple(map(str, range(12)))
+
+    @pytest.mark.parametrize("scale", [1e-20, 1e8])
+    def test_single_precision_and_an_offset_cost_nothing(self, scale):
+        x, y = clusters(6, apart=1.0)
+        shifted = (scale * (x + 100)).astype(np.float32)
+        exact = Budgeter(8).fit(shifted.astype(np.float64), y)
+        np.testing.assert_allclose(Budgeter(8).fit(shifted, y).overlaps_, exact.overlaps_, rtol=1e-6)
+
     def test_it_is_deterministic_and_the_seed_matters(self):
         x, y = clusters()
         one, two = (Budgeter(6, seed=3).fit(x, y) for _ in range(2))
@@ -208,6 +224,14 @@ class TestGaussians:
         with pytest.warns(RandomSetWarning, match="in 12 dimensions .* overlaps vanish"):
             Budgeter(2, reducer=None).fit(x, y)
 
+    def test_empty_components_are_dropped(self):
+        y = np.repeat([0, 1, 2], 60)
+        x = np.array([[9.0, 0], [0, 9], [9, 9]])[y] + 1e-3 * np.random.default_rng(0).normal(size=(180, 2))
+        x[y == 0] = [9, 0]
+        budgeter = Budgeter(3, reducer=None, components=3).fit(x, y)
+        nearest = np.abs(budgeter.ellipsoids_.centres).max(1)
+        assert (nearest > 8).all()  # none at the origin
+
     def test_a_class_of_equal_points_does_no_harm(self):
         x, y = clusters(3)
         x[y == 1] = x[y == 1][0]
@@ -237,6 +261,7 @@ class TestBadInput:
             (np.zeros(7, int), "do not match the features; got labels of shape \\(7,\\) for 300"),
             (np.zeros((300, 5), int), "do not match"),
             (None, "there are no labels"),
+            (np.array(["a", None] * 150, dtype=object), "neither text nor a whole number; got None"),
             (np.arange(300) % 5 - 1, "a label is negative; got -1"),
             (np.arange(300) % 5 + 0.5, "neither whole numbers nor names"),
             (np.arange(300) % 5 * 1000, "not numbered without gaps; got 5 different labels up to 4000"),
@@ -283,6 +308,9 @@ class TestBadInput:
             ({"reducer": "pcb"}, "unknown reducer; got pcb; expected one of pca"),
             ({"reducer": 3}, "no fit_transform"),
             ({"reducer": PCA}, "a class, not an object; got PCA"),
+            ({"seed": -1}, "seed"),
+            ({"coverage": None}, "coverage"),
+            ({"floor": np.inf}, "floor"),
             ({"num_sets": "20"}, "got '20'"),
             ({"max_samples": "many"}, "max_samples"),
             ({"classes": {"a", "b"}}, "without an order"),
@@ -291,6 +319,21 @@ class TestBadInput:
     def test_parameters(self, parameters, message):
         with pytest.raises(RandomSetError, match=message):
             Budgeter(**parameters).fit(*clusters())
+
+    def test_a_failed_fit_leaves_no_trace(self):
+        x, y = clusters()
+        budgeter = Budgeter(3)
+        with pytest.raises(ShapeError):
+            budgeter.fit(np.full((300, 6), np.nan), y)
+        with pytest.raises(RandomSetError, match="not fitted"):
+            budgeter.transform(x)
+        with pytest.raises(RandomSetError, match="the reducer failed on these features; got LinearDisc"):
+            Budgeter(1, reducer="lda").fit(x[:5], np.arange(5))
+        budgeter.fit(x, y)
+        before = budgeter.transform(x)
+        with pytest.raises(LabelError):
+            budgeter.fit(2 * x, np.zeros(300, int))
+        np.testing.assert_array_equal(budgeter.transform(x), before)
 
     def test_before_the_fit(self):
         with pytest.raises(RandomSetError, match="not fitted"):
@@ -316,6 +359,14 @@ class TestEcosystem:
         np.testing.assert_allclose(budgeter.transform(x), budgeter.embedding_, atol=1e-8)
         with pytest.raises(ShapeError, match="another width"):
             budgeter.transform(x[:, :3])
+
+    def test_a_reducer_of_the_user_is_not_touched(self):
+        x, y = clusters()
+        mine = PCA(2)
+        first = Budgeter(3, reducer=mine).fit(x, y)
+        Budgeter(3, reducer=mine).fit(5 * x[:, ::-1], y)
+        np.testing.assert_allclose(first.transform(x), first.embedding_, atol=1e-8)
+        assert not hasattr(mine, "components_")
 
     def test_tables_in_text_and_pandas(self):
         budgeter = Budgeter(4, classes=list("abcde")).fit(*clusters())

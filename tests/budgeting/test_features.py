@@ -65,6 +65,40 @@ def test_a_named_layer_and_maps_averaged_over_space():
     assert extract_features(model, [x])[0].shape == (5, 7)
 
 
+def test_channels_are_found_where_the_layer_has_them():
+    last = nn.Sequential(nn.Linear(16, 3))
+    assert extract_features(last, [torch.randn(5, 7, 9, 16)])[0].shape == (5, 16)
+    line = nn.Sequential(nn.Conv1d(2, 12, 3), nn.ReLU(), nn.Flatten(), nn.Linear(12 * 48, 3))
+    assert extract_features(line, [torch.randn(5, 2, 50)], layer="0")[0].shape == (5, 12)
+
+
+def test_a_layer_called_by_name_and_labels_as_text():
+    class Named(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(4, 2)
+
+        def forward(self, x):
+            return self.fc(input=x)
+
+    features, labels = extract_features(Named(), [(torch.ones(2, 4), ["cat", "dog"])])
+    assert features.tolist() == [[1.0] * 4] * 2
+    assert labels is not None
+    assert labels.tolist() == ["cat", "dog"]
+
+
+@pytest.mark.parametrize(
+    ("batch", "message"),
+    [
+        ((torch.ones(2, 4), torch.ones(2, 4), torch.ones(2)), "3 parts"),
+        ((torch.ones(2, 4), torch.tensor(1)), "not one label for each input"),
+    ],
+)
+def test_batches_of_another_shape(batch, message):
+    with pytest.raises(RandomSetError, match=message):
+        extract_features(Backwards(), [batch])
+
+
 def test_batches_by_name_with_labels():
     batch = {
         "input_ids": torch.randint(10, (4, 6)),

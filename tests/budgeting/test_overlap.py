@@ -47,15 +47,15 @@ class TestSearch:
         found = best_sets(patterns_from_ellipsoids(ellipsoids, n, ball), count)
         ranked = sorted((v for v in every.values() if v > 0), reverse=True)
         assert len(found) == min(count, len(ranked))
-        np.testing.assert_allclose(found.overlaps, ranked[: len(found)], rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(found.overlaps, ranked[: len(found)], rtol=2e-9)
         for focal, overlap in zip(found.sets, found.overlaps, strict=True):
-            assert every[focal] == pytest.approx(overlap, rel=1e-9)
+            assert every[focal] == pytest.approx(overlap, rel=2e-9)
 
     @given(seed=seeds, n=st.integers(3, 9), crowd=st.floats(1, 8))
     def test_is_downward_closed_and_sorted(self, seed, n, crowd):
         patterns = patterns_from_ellipsoids(random_ellipsoids(n, 2, seed, crowd), n, unit_ball(2, 8, seed))
         found = best_sets(patterns, 25)
-        assert all(a >= b for a, b in itertools.pairwise(found.overlaps))
+        assert all(a >= b * (1 - 1e-10) for a, b in itertools.pairwise(found.overlaps))
         seen = set()
         for focal in found.sets:  # every part of a set comes before it
             assert all(
@@ -80,6 +80,22 @@ class TestSearch:
             {(0, 1): 3 / 9, (1, 2): 1 / 6, (0, 2): 1 / 12, (0, 1, 2): 1 / 12}
         )
 
+    def test_no_sets_asked_for(self):
+        near = balls([[0.0], [1.0]], [1.0, 1.0])
+        assert len(best_sets(patterns_from_ellipsoids(near, 2, unit_ball(1, 8, 0)), 0)) == 0
+
+    def test_a_huge_class_far_away_does_not_blur_small_ones(self):
+        """Volumes of 30^10 to 1 in ten dimensions: the small ones' overlaps stay what they were."""
+        draw = np.random.default_rng(0)
+        centres = np.concatenate([0.3 * draw.normal(size=(3, 10)), np.full((1, 10), 1e4)])
+        alone = balls(centres[:3], [1, 1, 1])
+        beside = balls(centres, [1, 1, 1, 30])
+        found, again = (top_overlaps(e, len(e), 4, grow=False, max_points=2**16) for e in (alone, beside))
+        assert found.sets == again.sets
+        np.testing.assert_allclose(found.overlaps, again.overlaps, rtol=0.1)
+        tiny = balls(centres, [1, 1, 1, 1e-40])
+        assert np.isfinite(top_overlaps(tiny, 4, 4, grow=False).overlaps).all()
+
     def test_nothing_overlaps(self):
         far = balls([[0.0], [10.0]], [1.0, 1.0])
         assert len(best_sets(patterns_from_ellipsoids(far, 2, unit_ball(1, 8, 0)), 5)) == 0
@@ -89,7 +105,9 @@ class TestSearch:
         patterns = patterns_from_ellipsoids(crowd, 30, unit_ball(2, 16, 0))
         assert len(patterns.classes) > 0.05 * len(patterns) * 30
         spread = Patterns(patterns.starts, patterns.classes, patterns.weights, 30 * 60)  # the same, thinner
-        np.testing.assert_array_equal(patterns.pair_intersections(), spread.pair_intersections()[:30, :30])
+        np.testing.assert_allclose(
+            patterns.pair_intersections(), spread.pair_intersections()[:30, :30], rtol=1e-12
+        )
 
 
 class TestVolumes:
@@ -202,6 +220,18 @@ class TestPoints:
         easy = balls([[0, 0, 0], [0.3, 0, 0], [9, 0, 0], [10.2, 0, 0]], [1] * 4)
         found = top_overlaps(easy, 4, 1, grow=False)
         assert (found.points, found.undecided) == (1024 * REPLICATES, 0)
+
+    def test_a_crowd_gets_fewer_points_and_a_higher_cap_more(self):
+        crowd = random_ellipsoids(40, 2, 0, crowd=60)
+        spread = random_ellipsoids(40, 2, 0, crowd=1)
+        few, many = (top_overlaps(e, 40, 30, max_points=2**14).points for e in (crowd, spread))
+        assert few < many
+        assert top_overlaps(crowd, 40, 30, max_points=2**16).points > few
+
+    def test_undecided_sets_belong_to_the_cut(self):
+        curve = overlap_curve(balls([[0.0, 0], [1, 0], [1.9, 0]], [1] * 3), 3, at_least=3, at_most=4)
+        assert curve.cut(1).undecided == 0
+        assert curve.cut(1).sets == curve.sets[:1]
 
     def test_a_cap_is_kept_and_what_stays_open_is_counted(self):
         near = balls([[0, 0, 0], [0.8, 0, 0], [9, 0, 0], [9.8001, 0, 0]], [1] * 4)

@@ -131,7 +131,13 @@ class TestSampling:
         assert np.bincount(labels[taken]).tolist() == [799, 100, 12]
         assert (np.diff(taken) > 0).all()
 
-    def test_slow_reducers_see_a_sample_and_say_so(self):
+    @pytest.mark.parametrize(
+        ("name", "size"), [("tsne", 3000), ("t-SNE", 3000), ("umap", 10_000), ("pca", 40_000)]
+    )
+    def test_defaults(self, name, size):
+        assert Budgeter(reducer=name)._samples(40_000) == size
+
+    def test_a_sample_is_reported(self):
         draw = np.random.default_rng(0)
         y = np.arange(4000) % 40
         budgeter = Budgeter(3, reducer="lda", max_samples=1000).fit(

@@ -14,7 +14,7 @@ from tests.strategies import seeds
 CENTRES = np.array([[0.0, 0, 0, 0], [1, 0, 0, 0], [9, 0, 0, 0], [9, 9, 0, 0]])
 
 
-def batch(seed, size=200, centres=CENTRES):
+def batch(seed, size=800, centres=CENTRES):
     draw = np.random.default_rng(seed)
     y = np.arange(size) % len(centres)
     return centres[y] + draw.normal(size=(size, 4)), y
@@ -45,7 +45,7 @@ class TestMerging:
         direct = Budgeter(4, reducer=None).fit(here.transform(x), y)
         assert here.budget_ == direct.budget_
         np.testing.assert_allclose(here.overlaps_, direct.overlaps_, rtol=1e-6)
-        assert here.samples_seen_ == 600
+        assert here.samples_seen_ == 2400
         assert here.changes_[-1].reason == "merged sources"
 
     def test_other_projections_and_classes_are_refused(self):
@@ -63,7 +63,7 @@ class TestMerging:
                 here.merge(*sources)
         with pytest.raises(RandomSetError, match="only fitted Budgeters can be merged; got list"):
             here.merge([there])  # type: ignore[arg-type]
-        assert here.samples_seen_ == 200
+        assert here.samples_seen_ == 800
 
     def test_a_refused_merge_changes_nothing(self):
         here = Budgeter(4).fit(*batch(0))
@@ -106,7 +106,7 @@ class TestDrift:
         assert drift_p_values(sums(before), sums(after))[0] < 1e-4
 
     def test_few_points_are_not_tested(self):
-        few = sums(np.random.default_rng(0).normal(size=(11, 2)))
+        few = sums(np.random.default_rng(0).normal(size=(8 * 5 - 1, 2)))
         assert drift_p_values(few, few).tolist() == [1.0]
 
     def test_clusters_that_are_flat_can_be_tested(self):
@@ -119,7 +119,7 @@ class TestDrift:
         for seed in range(20):
             budgeter = Budgeter(4, reducer=None, drift_level=0.05).fit(*batch(1000 + seed))
             for step in range(10):
-                budgeter.partial_fit(*batch(10_000 + 100 * seed + step, 80))
+                budgeter.partial_fit(*batch(10_000 + 100 * seed + step, 480))
             alarms += bool(budgeter.changes_)
         assert alarms <= 3  # expected: at most 1 of 20
         assert level_of_look(0.05, 1, 1) > level_of_look(0.05, 2, 1)
@@ -132,18 +132,18 @@ class TestStream:
         monkeypatch.setattr(type(budgeter), "_overlaps", lambda *a: calls.append(a))
         for seed in range(1, 6):
             budgeter.partial_fit(*batch(seed))
-        assert (calls, budgeter.changes_, budgeter.samples_seen_) == ([], [], 1200)
+        assert (calls, budgeter.changes_, budgeter.samples_seen_) == ([], [], 4800)
 
     def test_a_cluster_that_moves_brings_new_sets(self):
-        budgeter = Budgeter(1, classes=list("abcd")).partial_fit(*batch(0, 400))
+        budgeter = Budgeter(1, classes=list("abcd")).partial_fit(*batch(0))
         assert budgeter.budget_.set_names[4:] == ("{a, b}",)
         moved = CENTRES.copy()
         moved[1] = [8.5, 0, 0, 0]  # b leaves a for c
         for seed in range(1, 6):
-            budgeter.partial_fit(*batch(seed, 400, moved))
+            budgeter.partial_fit(*batch(seed, 800, moved))
         assert budgeter.budget_.set_names[4:] == ("{b, c}",)
         change = budgeter.changes_[0]
-        assert (change.reason, change.samples) == ("drift", 800)
+        assert (change.reason, change.samples) == ("drift", 1600)
         assert "b" in change.classes
         assert {frozenset(s) for s in change.came} | {frozenset(s) for s in change.went} >= {
             frozenset("ab"),
@@ -152,27 +152,27 @@ class TestStream:
 
     def test_a_sudden_change_forgets_all_before_it(self):
         """Quiet batches between the choice and the change do not blur the new place."""
-        budgeter = Budgeter(2, reducer=None).partial_fit(*batch(0, 400))
+        budgeter = Budgeter(2, reducer=None).partial_fit(*batch(0))
         for seed in (1, 2, 3):
-            budgeter.partial_fit(*batch(seed, 400))
-        moved = batch(4, 400, CENTRES + np.array([0, 0, 6, 0]))
+            budgeter.partial_fit(*batch(seed))
+        moved = batch(4, 800, CENTRES + np.array([0, 0, 6, 0]))
         budgeter.partial_fit(*moved)
         np.testing.assert_allclose(budgeter.gaussians_.mean[0], moved[0][moved[1] == 0].mean(0))
-        assert budgeter.gaussians_.count.tolist() == [100] * 4
+        assert budgeter.gaussians_.count.tolist() == [200] * 4
 
     def test_slow_drift_in_small_batches_is_seen(self):
         """Too few points in each batch to test alone: together they tell."""
-        budgeter = Budgeter(2, reducer=None).partial_fit(*batch(0, 400))
+        budgeter = Budgeter(2, reducer=None).partial_fit(*batch(0))
         for step in range(40):
-            budgeter.partial_fit(*batch(step + 1, 20, CENTRES + np.array([0, 0, 0.05 * step, 0])))
+            budgeter.partial_fit(*batch(step + 1, 40, CENTRES + np.array([0, 0, 0.05 * step, 0])))
         assert any(change.reason == "drift" for change in budgeter.changes_)
 
     def test_without_forgetting_old_samples_weigh_on(self):
         moved = CENTRES + np.array([0, 0, 6, 0])
         means = []
         for forget in (True, False):
-            budgeter = Budgeter(2, reducer=None, forget=forget).partial_fit(*batch(0, 400))
-            budgeter.partial_fit(*batch(1, 400, moved))
+            budgeter = Budgeter(2, reducer=None, forget=forget).partial_fit(*batch(0))
+            budgeter.partial_fit(*batch(1, 800, moved))
             means.append(budgeter.gaussians_.mean[:, 2])
         np.testing.assert_allclose(means[0], 6, atol=0.5)
         np.testing.assert_allclose(means[1], 3, atol=0.5)
@@ -182,20 +182,48 @@ class TestStream:
         with pytest.warns(RandomSetWarning, match="class 3: no samples"):
             budgeter = Budgeter(3, classes=list("0123")).partial_fit(x[y < 3], y[y < 3])
         budgeter.partial_fit(x[y == 3], y[y == 3])  # one class alone is fine here
-        assert budgeter.changes_[-1].reason == "new classes"
+        assert budgeter.changes_[-1].reason == "more data"
         assert budgeter.changes_[-1].classes == ("3",)
         assert len(budgeter.ellipsoids_) == 4
 
-    @pytest.mark.parametrize("reducer", ["pca", "autoencoder", None])
+    def test_a_class_with_few_points_is_looked_at_again(self):
+        x, y = batch(0)
+        late = y == 3
+        with pytest.warns(RandomSetWarning):
+            budgeter = Budgeter(3, reducer=None, classes=list("0123")).partial_fit(x[~late], y[~late])
+        for end in (5, 10, 40, 200):
+            budgeter.partial_fit(x[late][:end], y[late][:end])
+        assert [change.reason for change in budgeter.changes_] == ["more data"] * 4
+        assert budgeter.chosen_counts_[3] == 255
+
+    @pytest.mark.parametrize("reducer", ["pca", "lda"])
+    def test_a_projection_that_learned_too_much_raises_no_alarm(self, reducer):
+        """100 features and 150 samples: the first points lie apart by chance, and are no reference."""
+        draw = np.random.default_rng(0)
+        centres = draw.normal(size=(5, 100))
+
+        def wide(size):
+            y = np.arange(size) % 5
+            return centres[y] + draw.normal(size=(size, 100)), y
+
+        budgeter = Budgeter(5, reducer=reducer).partial_fit(*wide(150))
+        for _ in range(8):
+            budgeter.partial_fit(*wide(500))
+        assert "drift" not in [change.reason for change in budgeter.changes_]
+        moved, y = wide(500)
+        budgeter.partial_fit(moved + 3 * centres[0], y)
+        assert budgeter.changes_[-1].reason == "drift"
+
+    @pytest.mark.parametrize("reducer", ["PCA", "autoencoder", None])
     def test_projections_that_stay(self, reducer):
         budgeter = Budgeter(3, reducer=reducer).partial_fit(*batch(0)).partial_fit(*batch(1))
-        assert budgeter.samples_seen_ == 400
+        assert budgeter.samples_seen_ == 1600
 
     def test_a_choice_may_be_asked_for(self):
         budgeter = Budgeter(3, reducer=None).partial_fit(*batch(0)).partial_fit(*batch(1))
-        assert budgeter.report_.used == 200
+        assert budgeter.report_.used == 800
         budgeter.refresh()
-        assert budgeter.report_.used == 400
+        assert budgeter.report_.used == 1600
         assert budgeter.changes_[-1].reason == "asked for"
         x, y = (np.concatenate(parts) for parts in zip(batch(0), batch(1), strict=True))
         np.testing.assert_allclose(
@@ -210,8 +238,8 @@ class TestStream:
     def test_a_new_fit_ends_the_stream(self):
         budgeter = Budgeter(3, reducer=None).partial_fit(*batch(0)).partial_fit(*batch(1))
         budgeter.fit(*batch(2)).partial_fit(*batch(3))
-        assert budgeter.samples_seen_ == 400
-        assert budgeter.gaussians_.count.sum() == 400
+        assert budgeter.samples_seen_ == 1600
+        assert budgeter.moments_.count.sum() == 1600
 
     def test_what_cannot_follow_a_stream(self):
         with pytest.raises(RandomSetError, match="cannot place new data, as a stream needs; got tsne"):
@@ -229,4 +257,4 @@ class TestStream:
         with pytest.raises(RandomSetError, match="finite"):
             budgeter.partial_fit(x, y)
         assert budgeter.gaussians_.count.tolist() == before
-        assert budgeter.samples_seen_ == 200
+        assert budgeter.samples_seen_ == 800

@@ -35,6 +35,14 @@ def test_clusters_in_two_dimensions(fitted):
         plot_clusters(fitted, axes=(0, 3))
 
 
+def test_every_class_is_drawn_of_many_points():
+    y = np.arange(45_000) % 10
+    x = np.random.default_rng(0).normal(size=(45_000, 2)) + y[:, None]
+    drawn = plot_clusters(Budgeter(3, reducer=None).fit(x, y)).axes[0].collections[0]
+    assert 4900 < len(np.asarray(drawn.get_offsets())) < 5100
+    assert len(np.unique(np.asarray(drawn.get_facecolor()), axis=0)) == 10
+
+
 def test_clusters_in_one_dimension(fitted, tmp_path):
     flat = Budgeter(2, dimensions=1).fit(fitted.embedding_, fitted.labels_)
     figure = plot_clusters(flat)

@@ -141,8 +141,10 @@ class Budget:
         >>> budget.origin, budget == Budget.singletons("abc")
         ({'method': 'by hand'}, True)
         """
+        if not isinstance(origin, Mapping):
+            raise BudgetError("the origin is no mapping", got=type(origin).__name__)
         try:
-            text = json.dumps(origin, ensure_ascii=False, allow_nan=False)
+            text = json.dumps(dict(origin), ensure_ascii=False, allow_nan=False)
         except (TypeError, ValueError) as error:
             raise BudgetError("the origin cannot be written as JSON", got=str(error)) from None
         return Budget._trusted(self._classes, self._sets, text)

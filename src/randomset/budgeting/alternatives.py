@@ -9,19 +9,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, SupportsIndex
 
 import numpy as np
+from torch import Tensor
 
 from randomset.belief.budget import Budget
 from randomset.belief.naming import checked_classes
 from randomset.budgeting.gaussians import Floats
 from randomset.budgeting.inputs import check_num_sets
 from randomset.budgeting.knee import knee
-from randomset.budgeting.patterns import Patterns, whole_weights
+from randomset.budgeting.patterns import Patterns
 from randomset.budgeting.search import Focal, best_sets
 from randomset.errors import BudgetError, RandomSetWarning, ShapeError
 
 __all__ = ["from_confusion", "from_hierarchy", "random_sets"]
 
-_MOST_MEMBERSHIPS = 2**26
+_MOST_MEMBERSHIPS = 2**24
 
 
 def from_confusion(
@@ -37,7 +38,7 @@ def from_confusion(
     the intersection over union of the areas under them. The best sets are found exactly, of any size. Classes
     that are never confused make no set, so fewer than `num_sets` may come (with a warning).
 
-    >>> from_confusion([[80, 20, 0], [30, 70, 0], [0, 1, 99]], 2, ["cat", "dog", "car"])
+    >>> from_confusion([[95, 5, 0], [30, 70, 0], [0, 10, 90]], 2, ["cat", "dog", "car"])
     Budget(3 classes, 2 sets: {cat, dog}, {dog, car})
     """
     counts = _checked_matrix(matrix)
@@ -65,7 +66,10 @@ def from_confusion(
 
 
 def _checked_matrix(matrix: Any) -> Floats:
-    counts = np.asarray(matrix, dtype=np.float64)
+    try:
+        counts = np.asarray(matrix.detach().cpu() if isinstance(matrix, Tensor) else matrix, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ShapeError("the confusion matrix is no table of numbers", got=str(error)) from None
     if counts.ndim != 2 or counts.shape[0] != counts.shape[1] or len(counts) < 2:
         raise ShapeError(
             "a confusion matrix is square", got=f"shape {counts.shape}", expected="classes × classes"
@@ -102,8 +106,7 @@ def _levels(shares: Floats) -> Patterns:
                 classes += sorted(order[:size])
                 starts.append(len(classes))
                 heights.append(high - low)
-    weights = whole_weights(np.array(heights)[:, None])
-    return Patterns(np.array(starts), np.array(classes), weights, len(shares))
+    return Patterns(np.array(starts), np.array(classes), np.array(heights)[:, None], len(shares))
 
 
 def from_hierarchy(
@@ -127,7 +130,9 @@ def from_hierarchy(
         )
     if num_sets is not None:
         check_num_sets(num_sets, 1000, auto=False)
-    children = _children_from_parents(tree) if _tells_parents(tree) else _children_from_nested(tree)
+    classes = None if classes is None else list(classes)
+    parents = _tells_parents(tree, classes)
+    children = _children_from_parents(tree) if parents else _children_from_nested(tree)
     inner = {name for name, below in children.items() if below}
     leaves = [name for name in children if name not in inner]
     if not leaves and classes is None:
@@ -147,9 +152,12 @@ def from_hierarchy(
     return Budget.from_sets(sets[:num_sets], names).with_origin({"method": "hierarchy"})
 
 
-def _tells_parents(tree: Any) -> bool:
-    """Whether the tree maps names to their parents; a nested one has no plain name as a value."""
-    return isinstance(tree, Mapping) and any(isinstance(above, str) for above in tree.values())
+def _tells_parents(tree: Any, classes: list[str] | None) -> bool:
+    """Whether the tree maps names to their parents: some parent is plain text, or every class is a key."""
+    if not isinstance(tree, Mapping):
+        return False
+    plain = any(isinstance(above, str) for above in tree.values())
+    return plain or (bool(classes) and all(name in tree for name in classes or ()))
 
 
 def _children_from_parents(parents: Any) -> dict[str, list[str]]:

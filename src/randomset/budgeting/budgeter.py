@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import clone
 from torch import nn
 from torch.utils.data import RandomSampler
 
@@ -155,13 +156,14 @@ class Budgeter(Streaming):
             check_num_sets(self.num_sets, len(names))
             check_spread(matrix)
         with _timed(seconds, "reduction"):
-            self.sample_indices_ = stratified_sample(codes, self._samples(len(matrix)), seed=self.seed)
-            if len(self.sample_indices_) < len(matrix):
-                matrix, codes = matrix[self.sample_indices_], codes[self.sample_indices_]
-            self.embedding_ = self._reduce(matrix, codes)
-            self.labels_ = codes
+            sample = stratified_sample(codes, self._samples(samples), seed=self.seed)
+            if len(sample) < samples:
+                matrix, codes = matrix[sample], codes[sample]
+            reducer, points = self._reduce(matrix, codes)
         with _timed(seconds, "Gaussians"):
-            self.gaussians_ = ClassGaussians.from_points(self.embedding_, codes, len(names))
+            gaussians = ClassGaussians.from_points(points, codes, len(names))
+        self.reducer_, self.embedding_, self.gaussians_ = reducer, points, gaussians
+        self.labels_, self.sample_indices_ = codes, sample
         self.n_features_in_, self.classes_ = matrix.shape[1], names
         self.samples_seen_ = samples
         self.changes_: list[Change] = []
@@ -225,26 +227,33 @@ class Budgeter(Streaming):
             )
         return found, labels
 
-    def _reduce(self, matrix: NDArray[Any], codes: NDArray[np.int64]) -> Floats:
-        reducer, name = self.reducer, reducer_name(self.reducer)
-        if isinstance(reducer, str):
-            reducer = None
+    def _reduce(self, matrix: NDArray[Any], codes: NDArray[np.int64]) -> tuple[Reducer | None, Floats]:
+        name = reducer_name(self.reducer)
         if name is not None:
             shape, there = matrix.shape, len(np.unique(codes))
-            reducer = named_reducer(
+            reducer: Any = named_reducer(
                 name, self.dimensions, shape, there, seed=self.seed, progress=self.progress
             )
-        self.reducer_ = reducer
-        if reducer is None:
-            return matrix.astype(np.float64)
-        points = np.asarray(reducer.fit_transform(matrix, codes), np.float64)
+            if name in ("pca", "lda"):
+                matrix = matrix.astype(np.float64)  # an offset costs single precision its digits
+        elif self.reducer is None or isinstance(self.reducer, str):
+            return None, matrix.astype(np.float64)
+        else:
+            reducer = clone(self.reducer, safe=False)
+        try:
+            points = np.asarray(reducer.fit_transform(matrix, codes), np.float64)
+        except (ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
+            if isinstance(error, RandomSetError):
+                raise
+            got = f"{type(reducer).__name__}: {error}"
+            raise RandomSetError("the reducer failed on these features", got=got) from error
         if points.ndim != 2 or len(points) != len(matrix) or not np.isfinite(points).all():
             raise RandomSetError(
                 "the reducer did not give a finite place for each sample",
                 got=f"shape {points.shape} from {type(reducer).__name__}",
                 expected=f"({len(matrix)}, dimensions)",
             )
-        return points
+        return reducer, points
 
     def _choose(self, seconds: dict[str, float]) -> None:
         """From Gaussians to the budget."""
@@ -275,8 +284,9 @@ class Budgeter(Streaming):
         place = {focal: i for i, focal in enumerate(chosen.sets)}
         order = [place[focal] for focal in budget.sets[budget.num_classes :]]
         self.overlaps_, self.errors_ = chosen.overlaps[order], chosen.errors[order]
-        self.coverages_ = np.array(coverages)[order]
+        self.coverages_, self._radii = np.array(coverages)[order], chosen.radii[order]
         self.budget_ = budget.with_origin(self._origin())
+        self.chosen_counts_ = gaussians.count
 
     def _overlaps(self, ellipsoids: Ellipsoids, num_classes: int) -> tuple[Overlaps | None, Overlaps]:
         options: dict[str, Any] = {"grow": self.grow, "max_points": self.max_points, "seed": self.seed}
@@ -286,7 +296,7 @@ class Budgeter(Streaming):
             return None, top_overlaps(ellipsoids, num_classes, wanted, **options)
         most = min(max(100, 4 * num_classes), number_of_sets(there))
         curve = overlap_curve(ellipsoids, num_classes, min(there, number_of_sets(there)), most, **options)
-        return curve, curve.first(knee(curve.overlaps))
+        return curve, curve.cut(knee(curve.overlaps))
 
     def _origin(self) -> dict[str, Any]:
         reducer = reducer_name(self.reducer)
@@ -304,6 +314,7 @@ class Budgeter(Streaming):
             "seed": self.seed,
             "overlaps": [round(value, 6) for value in self.overlaps_.tolist()],
             "coverages": [round(value, 9) for value in self.coverages_.tolist()],
+            "radii": [round(value, 4) for value in self._radii.tolist()],
         }
 
     # -- checks ---------------------------------------------------------------------------------
@@ -314,16 +325,23 @@ class Budgeter(Streaming):
         return samples if self.max_samples is None else self.max_samples
 
     def _check_parameters(self) -> None:
+        value: Any
         for name, least in (("dimensions", 1), ("components", 1), ("max_points", 1)):
             value = getattr(self, name)
             if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < least:
                 raise RandomSetError(f"{name} is not a whole number above zero", got=value)
-        if not 0 < self.coverage < 1:
-            raise RandomSetError(
-                "the coverage is out of range", got=self.coverage, expected="a number between 0 and 1"
-            )
-        if not self.floor > 0:
-            raise RandomSetError("the floor of the variances is not above zero", got=self.floor)
+        for name, low, high in (("coverage", 0, 1), ("floor", 0, np.inf)):
+            value = getattr(self, name)
+            if (
+                isinstance(value, bool)
+                or not isinstance(value, (int, float, np.number))
+                or not low < value < high
+            ):
+                expected = f"a number between {low} and {high}"
+                raise RandomSetError(f"{name} is out of range", got=value, expected=expected)
+        seed = self.seed
+        if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**32:
+            raise RandomSetError("the seed is not a whole number from 0 to 2³² − 1", got=repr(seed))
         if self.max_samples not in ("auto", None):
             value = self.max_samples
             if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < 1:
@@ -333,7 +351,7 @@ class Budgeter(Streaming):
         check_reducer(self.reducer)
 
     def _check_fitted(self) -> None:
-        if not hasattr(self, "reducer_"):
+        if not hasattr(self, "n_features_in_"):
             raise RandomSetError("the Budgeter is not fitted yet", remedy="Call fit(features, labels) first")
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import lightning
+import numpy as np
 import torch
 from lightning.pytorch.callbacks import BasePredictionWriter
 from safetensors.torch import load_file, save_file
@@ -43,7 +44,7 @@ class PartWriter(BasePredictionWriter):
             "places": torch.tensor(flat),
         }
         if predictions[0][1] is not None:
-            tensors["labels"] = torch.cat([labels for _, labels in predictions])
+            tensors["labels"] = torch.as_tensor(np.concatenate([labels for _, labels in predictions]))
         save_file(tensors, self.folder / f"{trainer.global_rank}.safetensors")
 
     @staticmethod
@@ -55,4 +56,4 @@ class PartWriter(BasePredictionWriter):
         def joined(name: str) -> Tensor:
             return torch.cat([part[name] for part in parts])[order]
 
-        return [(joined("features"), joined("labels") if "labels" in parts[0] else None)]
+        return [(joined("features"), joined("labels").numpy() if "labels" in parts[0] else None)]

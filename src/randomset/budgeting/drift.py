@@ -8,7 +8,7 @@ import numpy as np
 
 from randomset.budgeting.gaussians import ClassGaussians, Floats
 
-__all__ = ["drift_p_values", "level_of_look", "moments"]
+__all__ = ["drift_p_values", "least_points", "level_of_look", "moments"]
 
 _ALL_PRODUCTS = 6  # up to so many dimensions; beyond, the squares alone
 
@@ -29,6 +29,14 @@ def moments(points: Floats, centre: Floats, scale: Floats) -> Floats:
     return np.concatenate([points, z[:, one] * z[:, two]], axis=1)
 
 
+def least_points(dimensions: int) -> int:
+    """Return how many points of a class the test needs on either side, 8 for each dimension of the vectors.
+
+    With fewer, skewed clusters would raise many times more false alarms than the level says.
+    """
+    return 8 * dimensions
+
+
 def drift_p_values(reference: ClassGaussians, recent: ClassGaussians) -> Floats:
     """Test for each class whether recent points have the same mean as the reference points (N).
 
@@ -37,8 +45,8 @@ def drift_p_values(reference: ClassGaussians, recent: ClassGaussians) -> Floats:
     T² = n₁n₂/n · (t̄₁ − t̄₂)ᵀ S⁻¹ (t̄₁ − t̄₂),    (n − p − 1) / ((n − 2) p) · T² ~ F(p, n − p − 1).
 
     On `moments` it is a test of means and covariances that does not take the clusters for Gaussian: only the
-    means need to be, which many points see to. A class with fewer than 2(p + 1) points on either side
-    is not tested: p-value 1.
+    means need to be, which many points see to. A class with fewer than `least_points` on either side is not
+    tested: p-value 1.
 
     >>> draw = np.random.default_rng(0)
     >>> def points(shift):
@@ -51,7 +59,7 @@ def drift_p_values(reference: ClassGaussians, recent: ClassGaussians) -> Floats:
 
     p = reference.dimensions
     p_values = np.ones(reference.num_classes)
-    tested = np.minimum(reference.count, recent.count) >= 2 * (p + 1)
+    tested = np.minimum(reference.count, recent.count) >= least_points(p)
     if not tested.any():
         return p_values
     first, second = reference.count[tested].astype(float), recent.count[tested].astype(float)

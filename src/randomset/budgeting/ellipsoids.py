@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -95,21 +96,26 @@ class Ellipsoids:
     ) -> Ellipsoids:
         """Fit a mixture to the points of each class, with fewer components where points are few.
 
-        A component needs five points for each of d + 1; a class with too few for two keeps its Gaussian.
+        A component needs 5(d + 1) different points; a class with too few for two keeps its Gaussian.
         """
+        from sklearn.exceptions import ConvergenceWarning
         from sklearn.mixture import GaussianMixture
 
         means, covariances, owners = [], [], []
         single = gaussians.covariance(floor)
         for c in np.flatnonzero(gaussians.count).tolist():
-            count = min(components, int(gaussians.count[c]) // (5 * (gaussians.dimensions + 1)))
+            mine = points[labels == c]
+            count = min(components, len(np.unique(mine, axis=0)) // (5 * (gaussians.dimensions + 1)))
             if count < 2:
                 means.append(gaussians.mean[c : c + 1])
                 covariances.append(single[c : c + 1])
             else:
-                mixture = GaussianMixture(count, reg_covar=floor, random_state=seed).fit(points[labels == c])
-                means.append(mixture.means_)
-                covariances.append(mixture.covariances_)
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", ConvergenceWarning)  # a rough mixture serves
+                    mixture = GaussianMixture(count, reg_covar=floor, random_state=seed).fit(mine)
+                kept = mixture.weights_ * len(mine) > gaussians.dimensions
+                means.append(mixture.means_[kept])
+                covariances.append(mixture.covariances_[kept])
             owners += [c] * len(means[-1])
         return cls.from_moments(np.concatenate(means), np.concatenate(covariances), owners, radius)
 
@@ -135,7 +141,7 @@ class Ellipsoids:
     def relative_volumes(self) -> Floats:
         """The volumes, in units of the largest (M)."""
         logs = np.log(np.linalg.norm(self.axes, axis=1)).sum(1)  # the axes are orthogonal
-        return np.exp(logs - logs.max())
+        return np.exp(np.maximum(logs - logs.max(), -600))  # never zero
 
     @cached_property
     def half_widths(self) -> Floats:

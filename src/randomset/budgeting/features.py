@@ -14,8 +14,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from randomset.errors import MissingPackageError, RandomSetError, ShapeError
+from randomset.errors import LabelError, MissingPackageError, RandomSetError, ShapeError
 from randomset.progress import progress_bar
+
+_CHANNELS_FIRST = (nn.Conv1d, nn.BatchNorm1d, nn.InstanceNorm1d, nn.GroupNorm, nn.AvgPool1d, nn.MaxPool1d)
 
 __all__ = ["FeatureProbe", "Part", "extract_features"]
 
@@ -27,7 +29,7 @@ def extract_features(
     layer: str | None = None,
     devices: int | None = None,
     progress: bool | None = None,
-) -> tuple[NDArray[np.float32], NDArray[np.int64] | None]:
+) -> tuple[NDArray[np.float32], NDArray[Any] | None]:
     """Run a model over a data loader and return its features (n × F) and the loader's labels, if any.
 
     The features are the input of the linear layer that runs last, the paper's penultimate layer, or the
@@ -69,12 +71,10 @@ def extract_features(
         raise ShapeError("the data loader gave no batch", expected="at least one")
     features = torch.cat([features for features, _ in parts]).numpy()
     labels = [label for _, label in parts if label is not None]
-    if not labels:
-        return features, None
-    return features, torch.cat(labels).numpy()
+    return features, np.concatenate(labels) if labels else None
 
 
-Part = tuple[Tensor, "Tensor | None"]
+Part = tuple[Tensor, "NDArray[Any] | None"]
 
 
 def _in_turn(
@@ -113,7 +113,9 @@ class FeatureProbe:
         self.target = target
         caught: list[Any] = []
         if self.layer is None:
-            hook = target.register_forward_pre_hook(lambda _, args: caught.append(args[0]))
+            hook = target.register_forward_pre_hook(
+                lambda _, args, named: caught.extend([*args, *named.values()][:1]), with_kwargs=True
+            )
         else:
             hook = target.register_forward_hook(lambda _, args, output: caught.append(output))
         try:
@@ -126,7 +128,10 @@ class FeatureProbe:
                 got=type(caught[-1]).__name__ if caught else "no call of it",
                 remedy="Name another with layer=…",
             )
-        return _flat(caught[-1]).float().cpu(), None if labels is None else torch.as_tensor(labels).cpu()
+        # a linear layer takes channels last; of other layers, only sequences of tokens have them last
+        maps = caught[-1].dim() > 3 or isinstance(target, _CHANNELS_FIRST)
+        features = _flat(caught[-1], channels_first=self.layer is not None and maps)
+        return features.float().cpu(), None if labels is None else _labels(labels, len(features))
 
     def _last_linear(self, inputs: Any) -> nn.Module:
         """Find the linear layer that runs last; the order of definition may be another."""
@@ -162,8 +167,23 @@ def _split(batch: Any) -> tuple[Any, Any]:
         found = [rest.pop(name) for name in ("labels", "label") if name in rest]
         return rest, found[0] if found else None
     if isinstance(batch, (tuple, list)):
+        if len(batch) > 2:
+            raise RandomSetError(
+                "a batch has more than inputs and labels",
+                got=f"{len(batch)} parts",
+                expected="(inputs, labels), or a mapping of names to several inputs",
+            )
         return batch[0], batch[1] if len(batch) > 1 else None
     return batch, None
+
+
+def _labels(labels: Any, count: int) -> NDArray[Any]:
+    found = labels.cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
+    if found.shape != (count,):
+        raise LabelError(
+            "a batch has not one label for each input", got=f"shape {found.shape}", expected=f"({count},)"
+        )
+    return found
 
 
 def _moved(batch: Any, device: torch.device) -> Any:
@@ -176,11 +196,11 @@ def _moved(batch: Any, device: torch.device) -> Any:
     return batch
 
 
-def _flat(features: Tensor) -> Tensor:
+def _flat(features: Tensor, channels_first: bool) -> Tensor:
     """Average what lies between samples and channels, so that features are (batch × F)."""
-    if features.dim() == 3:
-        return features.mean(1)  # batch × tokens × F
-    return features.flatten(2).mean(2) if features.dim() > 3 else features.flatten(1)
+    if features.dim() < 3:
+        return features.reshape(len(features), -1)
+    return features.flatten(2).mean(2) if channels_first else features.flatten(1, -2).mean(1)
 
 
 @contextmanager

@@ -90,6 +90,10 @@ class ClassGaussians:
             np.where(classes[:, None, None], other.scatter, self.scatter),
         )
 
+    def only(self, classes: NDArray[np.bool_]) -> ClassGaussians:
+        """Return the sums of some classes, and nothing of the others."""
+        return self.replace(~classes, ClassGaussians.empty(self.num_classes, self.dimensions))
+
     def spread(self) -> float:
         """Return the mean variance of all points together, over the directions: the scale of the space."""
         total = self.count.sum()

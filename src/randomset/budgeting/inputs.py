@@ -25,10 +25,12 @@ def checked_features(features: Any, width: int | None = None) -> NDArray[Any]:
     in row 1. Remove these samples or fill the gaps first
     """
     if isinstance(features, Tensor):
-        features = features.detach().cpu()
+        features = features.detach().to_dense().cpu()
         features = features.float().numpy() if features.dtype.itemsize < 4 else features.numpy()
     try:
         matrix = np.asarray(features)
+        if matrix.dtype.kind == "c":
+            raise TypeError("complex numbers")
         if matrix.dtype.kind not in "fiub":
             matrix = matrix.astype(np.float64)
     except (TypeError, ValueError) as error:
@@ -88,8 +90,10 @@ def encoded_labels(
             expected="one label for each sample",
         )
     names = None if classes is None else checked_classes(_as_text(classes))
+    if given.dtype.kind == "O" and all(isinstance(label, (int, np.integer)) for label in given.tolist()):
+        given = given.astype(np.int64)
     if given.dtype.kind in "OUST":
-        codes, names = _from_text([str(label) for label in given.tolist()], names)
+        codes, names = _from_text([_text(label) for label in given.tolist()], names)
     else:
         codes, names = _from_numbers(given, names)
     present = len(np.unique(codes))
@@ -105,10 +109,18 @@ def encoded_labels(
 def _as_text(classes: Any) -> Any:
     """Turn arrays of names, numbers too, into a list of text."""
     if isinstance(classes, np.ndarray):
-        classes = classes.tolist()
+        classes = classes.astype(str).tolist() if classes.dtype.kind in "iub" else classes.tolist()
     if not isinstance(classes, list):
         return classes
     return [name.decode() if isinstance(name, bytes) else name for name in classes]
+
+
+def _text(label: Any) -> str:
+    if isinstance(label, bytes):
+        return label.decode()
+    if not isinstance(label, str):
+        raise LabelError("a label is neither text nor a whole number", got=repr(label))
+    return label
 
 
 def _from_text(labels: list[str], names: tuple[str, ...] | None) -> tuple[NDArray[np.int64], tuple[str, ...]]:

@@ -49,10 +49,17 @@ class Overlaps:
         """Return the number of sets."""
         return len(self.sets)
 
-    def first(self, count: int) -> Overlaps:
-        """Return the best of them."""
-        overlaps, errors, radii = self.overlaps[:count], self.errors[:count], self.radii[:count]
-        return replace(self, sets=self.sets[:count], overlaps=overlaps, errors=errors, radii=radii)
+    def cut(self, count: int) -> Overlaps:
+        """Return the best of them, with `undecided` counted anew at this boundary."""
+        certainty = _certainty(self.overlaps, self.errors, count)
+        return replace(
+            self,
+            sets=self.sets[:count],
+            overlaps=self.overlaps[:count],
+            errors=self.errors[:count],
+            radii=self.radii[:count],
+            undecided=int((certainty < CERTAIN).sum()),
+        )
 
 
 def top_overlaps(
@@ -131,7 +138,7 @@ def _certain(
         ball = unit_ball(ellipsoids.dimensions, points, seed)
         patterns = patterns_from_ellipsoids(ellipsoids, num_classes, ball)
         ranked = best_sets(patterns, count + spare).without(known)
-        certainty = _certainty(ranked, needed)
+        certainty = _certainty(ranked.overlaps, ranked.errors, needed)
         worst = float(certainty.min(initial=np.inf))
         if worst >= CERTAIN or worst == 0 or points >= most:
             undecided = int((certainty < CERTAIN).sum())
@@ -139,13 +146,12 @@ def _certain(
         points = min(most, points * _power_of_two((CERTAIN / worst) ** 1.5, up=True))
 
 
-def _certainty(ranked: RankedSets, count: int) -> Floats:
+def _certainty(overlaps: Floats, errors: Floats, count: int) -> Floats:
     """Return how many standard errors each overlap is away from the boundary after `count` sets."""
-    if len(ranked) <= count or count == 0:
+    if len(overlaps) <= count or count == 0:
         return np.full(0, np.inf)
-    boundary = ranked.overlaps[count - 1 : count + 1].mean()
-    away = np.abs(ranked.overlaps - boundary)
-    return away / np.maximum(ranked.errors, np.finfo(float).tiny)
+    away = np.abs(overlaps - overlaps[count - 1 : count + 1].mean())
+    return away / np.maximum(errors, np.finfo(float).tiny)
 
 
 def _power_of_two(number: float, *, up: bool = False) -> int:

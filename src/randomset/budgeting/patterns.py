@@ -11,12 +11,10 @@ from numpy.typing import NDArray
 from randomset.budgeting.ellipsoids import Ellipsoids
 from randomset.budgeting.gaussians import Floats
 
-__all__ = ["REPLICATES", "Patterns", "patterns_from_ellipsoids", "unit_ball", "whole_weights"]
+__all__ = ["REPLICATES", "Patterns", "patterns_from_ellipsoids", "unit_ball"]
 
 REPLICATES = 8
 """Independent scrambles of the quasi-random points: their spread is the error of an estimate."""
-
-_UNITS = 2.0**52
 
 
 def unit_ball(dimensions: int, points: int, seed: int) -> Floats:
@@ -44,8 +42,7 @@ class Patterns:
     """A measure on sets of classes: how much of the space lies in exactly those classes' regions.
 
     The volume of an intersection is the weight of the patterns that hold all its classes; of a union, of
-    those that hold at least one. Weights are whole numbers below 2⁵³, so that sums are exact in any
-    order, and no set can seem to overlap more than a part of it does.
+    those that hold at least one.
 
     `starts` (P + 1) and `classes` list the classes of each pattern; `weights` (P × `REPLICATES`) has one
     column
@@ -147,11 +144,6 @@ def patterns_from_ellipsoids(ellipsoids: Ellipsoids, num_classes: int, ball: Flo
     )
 
 
-def whole_weights(weights: Floats) -> Floats:
-    """Scale weights to whole numbers whose sum is exact in floating point; what is above zero stays so."""
-    return np.where(weights > 0, np.maximum(np.rint(weights * (_UNITS / weights.sum())), 1), 0)
-
-
 def _merged(
     keys: NDArray[np.uint64],
     sizes: NDArray[np.int64],
@@ -159,13 +151,14 @@ def _merged(
     weights: Floats,
     num_classes: int,
 ) -> Patterns:
-    """Merge equal patterns and round their weights to whole numbers."""
+    """Merge equal patterns."""
     kinds, sample, kind = np.unique(keys, return_index=True, return_inverse=True)
     summed = np.stack(
         [np.bincount(kind, column, len(kinds)) for column in weights.T], axis=1, dtype=np.float64
     )
-    whole = whole_weights(summed)
     starts = np.concatenate([[0], np.cumsum(sizes)])
     every = Patterns(starts, members, weights, num_classes)
     classes, _ = every.classes_of(sample)
-    return Patterns(np.concatenate([[0], np.cumsum(sizes[sample])]), classes, whole, num_classes)
+    return Patterns(
+        np.concatenate([[0], np.cumsum(sizes[sample])]), classes, summed / summed.max(), num_classes
+    )

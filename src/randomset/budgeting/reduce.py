@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import warnings
 from typing import Any, Protocol
 
 import numpy as np
@@ -169,7 +170,8 @@ class UMAP:
         # a fixed seed allows one thread only; to say so avoids a warning
         self.umap_ = Original(neighbours, self.dimensions, min_dist=0.9, random_state=self.seed, n_jobs=1)
         title = f"UMAP of {len(features)} points (the first in a process compiles for about a minute)"
-        with progress_bar(title, None, self.progress):
+        with progress_bar(title, None, self.progress), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Graph is not fully connected")  # separate clusters: no harm
             return np.asarray(self.umap_.fit_transform(features), np.float64)
 
     def transform(self, features: Any) -> Floats:

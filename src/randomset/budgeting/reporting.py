@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from randomset.belief.naming import braces
 from randomset.budgeting.ellipsoids import coverage_from_radius
+from randomset.budgeting.inputs import number_of_sets
 from randomset.budgeting.overlap import Overlaps
 
 if TYPE_CHECKING:
@@ -57,8 +58,10 @@ class BudgetReport:
             notes.append(f"{_listed(absent)}: no samples; in the budget as singletons only")
         if budgeter.num_sets != "auto" and len(chosen) < budgeter.num_sets:
             missing = f"only {len(chosen)} of {budgeter.num_sets} sets"
-            if budgeter.grow:
+            if budgeter.grow and len(chosen) == number_of_sets(int((count > 0).sum())):
                 notes.append(f"{missing} of classes that have samples exist")
+            elif budgeter.grow:
+                notes.append(f"{missing} were seen to overlap, however large the ellipsoids")
             else:
                 notes.append(
                     f"{missing} overlap at coverage {budgeter.coverage:g}; grow=True enlarges the ellipsoids"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import heapq
+import itertools
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +17,8 @@ from randomset.budgeting.patterns import Patterns
 __all__ = ["Focal", "RankedSets", "best_sets"]
 
 Focal = tuple[int, ...]
+
+_WAIT = 1 - 2.0**-36
 
 
 @dataclass(frozen=True)
@@ -68,31 +72,37 @@ def best_sets(patterns: Patterns, count: int) -> RankedSets:
     """
     weigher = _Weigher(patterns)
     pairs = weigher.pairs(count)
-    # An entry of the queue: minus the overlap or, until the set is weighed, a bound on it; size; set; the
-    # patterns that hold all its classes or, until it is weighed, all but the last; whether it is weighed.
-    queue: list[tuple[float, int, Focal, NDArray[np.int64], bool]] = [
-        (-overlap, 2, pair, patterns.of_class[pair[0]], False) for pair, overlap in pairs.items()
+    # An entry of the queue: minus the rounded overlap, or a bound on it until the set is weighed; size; set;
+    # the patterns that hold all its classes, or all but the last until it is weighed; its overlap once weighed.
+    queue: list[tuple[float, int, Focal, NDArray[np.int64], float | None]] = [
+        (-overlap, 2, pair, patterns.of_class[pair[0]], None) for pair, overlap in pairs.items()
     ]
     heapq.heapify(queue)
-    least = min(pairs.values()) if len(pairs) == count else 0.0  # nothing below the last pair can be chosen
+    least = min(pairs.values()) if 0 < len(pairs) == count else 0.0  # nothing below the last pair is chosen
     partners = _partners(pairs)
+    seen: set[Focal] = set()
     chosen: list[Focal] = []
     overlaps: list[float] = []
     replicates: list[Floats] = []
     while queue and len(chosen) < count:
-        bound, size, focal, holders, weighed = heapq.heappop(queue)
-        if not weighed:
+        key, size, focal, holders, overlap = heapq.heappop(queue)
+        if overlap is None:
             holders = weigher.holding(holders, focal[-1])
             overlap = weigher.overlap(focal, holders)
-            if overlap >= least and overlap > 0:
-                heapq.heappush(queue, (-overlap, size, focal, holders, True))
+            if overlap > 0 and least <= _rounded(overlap):
+                heapq.heappush(queue, (-float(_rounded(overlap)), size, focal, holders, overlap))
             continue
+        if size > 2 and not all(part in seen for part in itertools.combinations(focal, size - 1)):
+            # rounding put it before one of its parts, which is as good up to rounding: it waits for that
+            heapq.heappush(queue, (key * _WAIT, size, focal, holders, overlap))
+            continue
+        seen.add(focal)
         chosen.append(focal)
-        overlaps.append(-bound)
+        overlaps.append(overlap)
         replicates.append(weigher.replicates(focal, holders))
         for c in set.intersection(*(partners.get(a, set()) for a in focal)):
-            limit = min(-bound, *(pairs[a, c] for a in focal))
-            heapq.heappush(queue, (-limit, size + 1, (*focal, c), holders, False))
+            limit = min(-key, *(pairs[a, c] for a in focal))
+            heapq.heappush(queue, (-limit, size + 1, (*focal, c), holders, None))
     rows = np.stack(replicates) if replicates else np.zeros((0, patterns.weights.shape[1]))
     return RankedSets(chosen, np.array(overlaps), rows)
 
@@ -105,6 +115,12 @@ def _partners(pairs: dict[tuple[int, int], float]) -> dict[int, set[int]]:
     return partners
 
 
+def _rounded(overlap: Any) -> Any:
+    """Keep 36 bits, so that overlaps that differ only by the order of their sums are equal."""
+    mantissa, exponent = np.frexp(overlap)
+    return np.ldexp(np.rint(mantissa * 2.0**36), exponent - 36)
+
+
 class _Weigher:
     """Volumes of sets of classes from patterns, with room to work that is allotted once."""
 
@@ -114,12 +130,12 @@ class _Weigher:
         self._visit = 0
 
     def pairs(self, count: int) -> dict[tuple[int, int], float]:
-        """Return the overlaps of the best pairs, and of no more than can be among the best sets."""
+        """Return the rounded overlaps of the best pairs, and of no more than can be among the best sets."""
         shared = self.patterns.pair_intersections()
         own = shared.diagonal()
         one, two = np.nonzero(np.triu(shared, 1))
         both = shared[one, two]
-        overlap = both / (own[one] + own[two] - both)
+        overlap = _rounded(both / (own[one] + own[two] - both))
         best = np.lexsort((two, one, -overlap))[:count]
         names = zip(one[best].tolist(), two[best].tolist(), strict=True)
         return dict(zip(names, overlap[best].tolist(), strict=True))
@@ -149,7 +165,7 @@ class _Weigher:
     def replicates(self, focal: Focal, holders: NDArray[np.int64]) -> Floats:
         """Return the overlap in each replicate."""
         union = self._sum(self.touching(focal))
-        return self._sum(holders) / np.maximum(union, 1)
+        return self._sum(holders) / np.maximum(union, np.finfo(float).tiny)
 
     def _sum(self, patterns: NDArray[np.int64]) -> Floats:
         """Add up the rows of weights; a product with ones is several times faster than `sum`."""

@@ -11,15 +11,14 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
 
 from randomset.belief.budget import Budget
-from randomset.budgeting.drift import drift_p_values, level_of_look, moments
+from randomset.budgeting.drift import drift_p_values, least_points, level_of_look, moments
 from randomset.budgeting.gaussians import ClassGaussians, Floats
 from randomset.budgeting.inputs import encoded_labels
+from randomset.budgeting.reduce import Reducer, reducer_name
 from randomset.errors import RandomSetError
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-    from randomset.budgeting.reduce import Reducer
 
 __all__ = ["Change", "Streaming", "sets_that_changed"]
 
@@ -71,6 +70,7 @@ class Streaming(ABC, BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
     reference_: ClassGaussians
     recent_: ClassGaussians
     looks_: int
+    chosen_counts_: NDArray[np.int64]
 
     @abstractmethod
     def fit(self, features: Any, labels: Any = None) -> Self:
@@ -97,16 +97,17 @@ class Streaming(ABC, BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
 
         The first call fits the projection, which then stays. Later calls add to the running Gaussians and
         test each class twice: the new batch against all before it, which sees a sudden change, and all points
-        since the last choice against those that it used, which sees a slow one (`drift_p_values`, at a level
-        that `level_of_look` shares among tests, classes and looks). When a class has drifted, or has points
-        enough
-        for a Gaussian for the first time, the overlaps are computed again, and `changes_` gets a new entry. A
-        class that drifted keeps only the batch, or the points since the last choice, unless `forget` is off.
+        since the last choice against those before, which sees a slow one (`drift_p_values`, at a level that
+        `level_of_look` shares among tests, classes and looks). A class that drifted keeps only the batch, or
+        the points since the last choice, unless `forget` is off. The sets are also chosen anew when a
+        class that had few points has twice as many. `changes_` gets an entry each time.
+
+        Points that the projection was learned from lie apart more clearly than new ones. They are a reference
+        for drift only where they were 20 times as many as features; otherwise the first new points are.
         """
-        if not hasattr(self, "reducer_"):
-            self._check_stream()
-            return self.fit(features, labels)
         self._check_stream()
+        if not hasattr(self, "n_features_in_"):
+            return self.fit(features, labels)
         features, labels = self._features(features, labels)
         points = self.transform(features)
         codes, _ = encoded_labels(labels, len(points), self.classes_, at_least=1)
@@ -114,23 +115,28 @@ class Streaming(ABC, BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
             self._follow(self.embedding_, self.labels_)
         new = moments(points, self.centre_, self.scale_)
         batch = ClassGaussians.from_points(new, codes, len(self.classes_))
-        before = self.moments_
-        self.moments_, self.recent_ = before.merge(batch), self.recent_.merge(batch)
+        filling = self.reference_.count < least_points(batch.dimensions)
+        before = self.reference_.merge(self.recent_)
+        self.reference_ = self.reference_.merge(batch.only(filling))
+        self.recent_ = self.recent_.merge(batch.only(~filling))
+        self.moments_ = self.moments_.merge(batch)
         self._seen(points, codes)
         self.looks_ += 1
         level = level_of_look(self.drift_level, self.looks_, 2 * len(self.classes_))
         sudden = drift_p_values(before, batch) < level
         slow = drift_p_values(self.reference_, self.recent_) < level
+        count, dimensions = self.moments_.count, points.shape[1]
+        known = getattr(self, "chosen_counts_", np.zeros_like(count))
+        sparse = (known < 20 * (dimensions + 1)) & (count > dimensions) & (count >= 2 * known)
         if (sudden | slow).any():
             if self.forget:
                 self.moments_ = self.moments_.replace(slow, self.recent_).replace(sudden, batch)
+                trusted = self.reference_.replace(slow, self.recent_).replace(sudden, batch)
+                self.recent_ = self.recent_.only(~(sudden | slow))
+                self.reference_ = trusted
             self._choose_again("drift", sudden | slow)
-        else:
-            few = self.gaussians_.has_few_points
-            self.gaussians_ = self.moments_.first(points.shape[1])
-            arrived = few & ~self.gaussians_.has_few_points
-            if arrived.any() and (self.gaussians_.count > 0).sum() > 1:
-                self._choose_again("new classes", arrived)
+        elif sparse.any() and (count > 0).sum() > 1:
+            self._choose_again("more data", sparse)
         return self
 
     def refresh(self) -> Self:
@@ -146,18 +152,14 @@ class Streaming(ABC, BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         if not hasattr(self, "moments_"):
             self._follow(self.embedding_, self.labels_)
         other = clone(self)
-        other.reducer_, other.n_features_in_, other.classes_ = (
-            self.reducer_,
-            self.n_features_in_,
-            self.classes_,
-        )
-        other.samples_seen_, other.changes_ = 0, []
-        other.centre_, other.scale_ = self.centre_, self.scale_
-        dimensions = self.gaussians_.dimensions
+        for shared in ("reducer_", "n_features_in_", "classes_", "centre_", "scale_"):
+            setattr(other, shared, getattr(self, shared))
+        other.samples_seen_, other.changes_, other.looks_ = 0, [], 0
+        dimensions = self.centre_.shape[0]
         other.embedding_, other.labels_ = np.zeros((0, dimensions)), np.zeros(0, np.int64)
-        other.gaussians_ = ClassGaussians.empty(len(self.classes_), dimensions)
-        other.moments_ = ClassGaussians.empty(len(self.classes_), self.moments_.dimensions)
-        other._remember()
+        empty = ClassGaussians.empty(len(self.classes_), self.moments_.dimensions)
+        other.moments_ = other.reference_ = other.recent_ = empty
+        other.gaussians_ = empty.first(dimensions)
         return other
 
     def merge(self, *others: Streaming) -> Self:
@@ -171,6 +173,7 @@ class Streaming(ABC, BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
             self._check_same_space(other)
         for other in others:
             self.moments_ = self.moments_.merge(other.moments_)
+            self.reference_ = self.reference_.merge(other.reference_).merge(other.recent_)
             self.samples_seen_ += other.samples_seen_
         self._choose_again("merged sources", np.zeros(len(self.classes_), bool))
         return self
@@ -181,7 +184,9 @@ class Streaming(ABC, BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         self.scale_ = np.maximum(points.std(0), np.finfo(float).tiny)
         new = moments(points, self.centre_, self.scale_)
         self.moments_ = ClassGaussians.from_points(new, codes, len(self.classes_))
-        self._remember()
+        self.recent_ = ClassGaussians.empty(len(self.classes_), self.moments_.dimensions)
+        fair = self.reducer_ is None or len(points) >= 20 * self.n_features_in_
+        self.reference_, self.looks_ = self.moments_ if fair else self.recent_, 0
 
     def _seen(self, points: Floats, codes: NDArray[np.int64]) -> None:
         """Count new points, and keep the latest of all for pictures."""
@@ -190,28 +195,24 @@ class Streaming(ABC, BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         self.labels_ = np.concatenate([self.labels_, codes])[-_KEPT:]
 
     def _choose_again(self, reason: str, classes: NDArray[np.bool_]) -> None:
-        """Compute the overlaps anew and note what changed."""
+        """Compute the overlaps anew, note what changed, and look for drift from here on."""
         before = getattr(self, "budget_", None)
         if hasattr(self, "moments_"):
             self.gaussians_ = self.moments_.first(self.gaussians_.dimensions)
-            self._remember()
         self._choose({})
         names = tuple(self.classes_[c] for c in np.flatnonzero(classes).tolist())
         came, went = sets_that_changed(before, self.budget_)
         self.changes_.append(Change(self.samples_seen_, reason, names, came, went))
-
-    def _remember(self) -> None:
-        """Keep the moments that the sets belong to, to see drift from."""
-        self.reference_, self.looks_ = self.moments_, 0
-        self.recent_ = ClassGaussians.empty(self.moments_.num_classes, self.moments_.dimensions)
+        if hasattr(self, "moments_"):
+            self.reference_, self.looks_ = self.reference_.merge(self.recent_), 0
+            self.recent_ = ClassGaussians.empty(self.moments_.num_classes, self.moments_.dimensions)
 
     def _check_stream(self) -> None:
         """Refuse what cannot follow a stream, before any work."""
-        fixed = self.reducer is None or (
-            self.reducer in ("pca", "lda", "umap", "autoencoder")
-            if isinstance(self.reducer, str)
-            else hasattr(self.reducer, "transform")
-        )
+        if isinstance(self.reducer, str):
+            fixed = reducer_name(self.reducer) != "tsne"
+        else:
+            fixed = self.reducer is None or hasattr(self.reducer, "transform")
         if not fixed:
             raise RandomSetError(
                 "the reducer cannot place new data, as a stream needs",

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from randomset.belief.naming import braces
 from randomset.budgeting.knee import NEGLIGIBLE
+from randomset.budgeting.reduce import stratified_sample
 from randomset.errors import MissingPackageError, RandomSetError
 from randomset.report.axes import drawing_on, shortened
 
@@ -239,9 +240,9 @@ def _title(budgeter: Budgeter, shape: str) -> str:
 
 
 def _few(budgeter: Budgeter) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Return the points to draw: all, or an even choice of many."""
-    step = 1 + len(budgeter.embedding_) // _SHOWN
-    return budgeter.embedding_[::step], budgeter.labels_[::step]
+    """Return the points to draw: all, or some of each class."""
+    some = stratified_sample(budgeter.labels_, _SHOWN)
+    return budgeter.embedding_[some], budgeter.labels_[some]
 
 
 def _colours(count: int) -> list[str]:
