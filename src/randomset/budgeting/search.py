@@ -73,7 +73,7 @@ def best_sets(patterns: Patterns, count: int) -> RankedSets:
     weigher = _Weigher(patterns)
     pairs = weigher.pairs(count)
     # An entry of the queue: minus the rounded overlap, or a bound on it until the set is weighed; size; set;
-    # the patterns that hold all its classes, or all but the last until it is weighed; its overlap once weighed.
+    # the patterns that hold all its classes, or all but the last until it is weighed; its overlap if weighed.
     queue: list[tuple[float, int, Focal, NDArray[np.int64], float | None]] = [
         (-overlap, 2, pair, patterns.of_class[pair[0]], None) for pair, overlap in pairs.items()
     ]
