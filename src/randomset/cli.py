@@ -130,10 +130,10 @@ def _read_arrays(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise FileFormatError("the file with features does not exist", got=str(path))
     try:
-        archive = np.load(path, allow_pickle=False)
-        if not isinstance(archive, np.lib.npyio.NpzFile):
-            raise ValueError("it holds a single array")
-        with archive:
+        with path.open("rb") as file:
+            archive = np.load(file, allow_pickle=False)
+            if not isinstance(archive, np.lib.npyio.NpzFile):
+                raise ValueError("it holds a single array")
             names = archive.files
             arrays = {name: archive[name] for name in names if name in ("features", "labels", "classes")}
     except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:

@@ -24,7 +24,7 @@ def digits():
 NAMES = [
     "pca",
     "lda",
-    "autoencoder",
+    pytest.param("autoencoder", marks=pytest.mark.slow),
     pytest.param("tsne", marks=pytest.mark.slow),
     pytest.param("umap", marks=pytest.mark.slow),
 ]
@@ -105,6 +105,7 @@ def test_tsne_falls_back_on_scikit_learn(digits, monkeypatch):
     assert "openTSNE" not in type(points).__module__
 
 
+@pytest.mark.slow
 def test_tsne_cannot_place_new_data(digits):
     x, y = digits
     budgeter = Budgeter(3, reducer="tsne", dimensions=2, max_samples=200).fit(x, y)

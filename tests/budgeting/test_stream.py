@@ -214,7 +214,7 @@ class TestStream:
         budgeter.partial_fit(moved + 3 * centres[0], y)
         assert budgeter.changes_[-1].reason == "drift"
 
-    @pytest.mark.parametrize("reducer", ["PCA", "autoencoder", None])
+    @pytest.mark.parametrize("reducer", ["PCA", pytest.param("autoencoder", marks=pytest.mark.slow), None])
     def test_projections_that_stay(self, reducer):
         budgeter = Budgeter(3, reducer=reducer).partial_fit(*batch(0)).partial_fit(*batch(1))
         assert budgeter.samples_seen_ == 1600
