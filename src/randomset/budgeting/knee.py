@@ -22,8 +22,8 @@ def knee(overlaps: Any) -> int:
     as the best. A straight line has no knee: all its sets are kept.
 
     `Budgeter(num_sets="auto")` takes the curve at the first coverage where at least as many sets as classes
-    overlap, so that all overlaps belong to one coverage and can be compared, and follows it for ten sets per
-    class. `randomset.report.plot_overlaps` draws it.
+    overlap, so that all overlaps belong to one coverage and can be compared, and follows it for 100 sets, or
+    four for each class if these are more. `randomset.report.plot_overlaps` draws it.
 
     >>> knee(0.5 ** (np.arange(100) / 5))
     12

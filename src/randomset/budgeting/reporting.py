@@ -23,8 +23,8 @@ class BudgetReport:
     """What was sampled, how long it took, which coverage the sets needed, and what a user should know.
 
     `samples` came, `used` were reduced; `points` were put into each ellipsoid; `undecided` sets lie so near
-    the boundary that the points could not tell in or out; `growth` lists each coverage above the one asked
-    for with the number of sets that it brought; `warnings` need attention, `seconds` has the time of each
+    the boundary that the points could not tell in or out; `growth` tells how many sets needed each
+    Mahalanobis radius beyond the one asked for; `warnings` need attention, `seconds` has the time of each
     step.
     """
 
