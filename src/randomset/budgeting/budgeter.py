@@ -24,6 +24,7 @@ from randomset.budgeting.inputs import (
     check_spread,
     checked_features,
     encoded_labels,
+    is_whole,
     number_of_sets,
 )
 from randomset.budgeting.knee import knee
@@ -326,9 +327,9 @@ class Budgeter(Streaming):
 
     def _check_parameters(self) -> None:
         value: Any
-        for name, least in (("dimensions", 1), ("components", 1), ("max_points", 1)):
+        for name in ("dimensions", "components", "max_points"):
             value = getattr(self, name)
-            if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < least:
+            if not is_whole(value, 1):
                 raise RandomSetError(f"{name} is not a whole number above zero", got=value)
         for name, low, high in (("coverage", 0, 1), ("floor", 0, np.inf)):
             value = getattr(self, name)
@@ -339,15 +340,11 @@ class Budgeter(Streaming):
             ):
                 expected = f"a number between {low} and {high}"
                 raise RandomSetError(f"{name} is out of range", got=value, expected=expected)
-        seed = self.seed
-        if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**32:
-            raise RandomSetError("the seed is not a whole number from 0 to 2³² − 1", got=repr(seed))
-        if self.max_samples not in ("auto", None):
-            value = self.max_samples
-            if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < 1:
-                raise RandomSetError(
-                    "max_samples is not a whole number above zero, 'auto' or None", got=value
-                )
+        if not is_whole(self.seed, 0) or self.seed >= 2**32:
+            raise RandomSetError("the seed is not a whole number from 0 to 2³² − 1", got=repr(self.seed))
+        if self.max_samples not in ("auto", None) and not is_whole(self.max_samples, 1):
+            expected = "a whole number above zero, 'auto' or None"
+            raise RandomSetError("max_samples is out of range", got=self.max_samples, expected=expected)
         check_reducer(self.reducer)
 
     def _check_fitted(self) -> None:

@@ -12,7 +12,14 @@ from torch import Tensor
 from randomset.belief.naming import checked_classes
 from randomset.errors import BudgetError, LabelError, RandomSetError, ShapeError
 
-__all__ = ["check_num_sets", "check_spread", "checked_features", "encoded_labels", "number_of_sets"]
+__all__ = [
+    "check_num_sets",
+    "check_spread",
+    "checked_features",
+    "encoded_labels",
+    "is_whole",
+    "number_of_sets",
+]
 
 
 def checked_features(features: Any, width: int | None = None) -> NDArray[Any]:
@@ -175,6 +182,11 @@ def check_spread(points: NDArray[Any]) -> None:
         )
 
 
+def is_whole(value: Any, least: int) -> bool:
+    """Whether a value is a whole number, no truth value, and not below a least one."""
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and int(value) >= least
+
+
 def number_of_sets(num_classes: int) -> int:
     """Return how many sets of two or more classes there are: 2^N − N − 1."""
     return 2**num_classes - num_classes - 1
@@ -184,7 +196,7 @@ def check_num_sets(num_sets: Any, num_classes: int, *, auto: bool = True) -> Non
     """Refuse a number of sets that is none, or that is more than exist."""
     if auto and isinstance(num_sets, str) and num_sets == "auto":
         return
-    if isinstance(num_sets, bool) or not isinstance(num_sets, (int, np.integer)) or num_sets < 0:
+    if not is_whole(num_sets, 0):
         raise BudgetError(
             "num_sets is not a number of sets",
             got=repr(num_sets),
