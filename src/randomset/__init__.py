@@ -26,8 +26,11 @@ from randomset.belief.transforms import (
 from randomset.errors import RandomSetError
 
 if TYPE_CHECKING:
-    from randomset import budgeting, report
+    from randomset import budgeting, data, nn, report, training
     from randomset.budgeting.budgeter import Budgeter
+    from randomset.nn import NormalisedMassLoss, RandomSetHead, RandomSetLoss, RandomSetNetwork
+    from randomset.sklearn import RandomSetClassifier
+    from randomset.training import Recipe, calibrate, fit
 
 __version__ = "0.1.0"
 
@@ -35,8 +38,14 @@ __all__ = [
     "Budget",
     "BudgetOperators",
     "Budgeter",
+    "NormalisedMassLoss",
     "RandomSet",
+    "RandomSetClassifier",
     "RandomSetError",
+    "RandomSetHead",
+    "RandomSetLoss",
+    "RandomSetNetwork",
+    "Recipe",
     "Validity",
     "belief_from_classes",
     "belief_from_label_masses",
@@ -44,23 +53,39 @@ __all__ = [
     "belief_from_mass",
     "belief_from_probabilities",
     "budgeting",
+    "calibrate",
     "commonality_from_mass",
     "credal",
+    "data",
     "decision",
     "errors",
+    "fit",
     "fusion",
     "mass_from_belief",
     "measures",
+    "nn",
     "plausibility_from_mass",
     "repair_belief",
     "report",
+    "training",
 ]
 
 # Rooms that need more than torch are opened when they are first used, so that `import randomset` stays fast.
 _LATE = {
     "Budgeter": "randomset.budgeting.budgeter",
+    "NormalisedMassLoss": "randomset.nn",
+    "RandomSetClassifier": "randomset.sklearn",
+    "RandomSetHead": "randomset.nn",
+    "RandomSetLoss": "randomset.nn",
+    "RandomSetNetwork": "randomset.nn",
+    "Recipe": "randomset.training",
     "budgeting": "randomset.budgeting",
+    "calibrate": "randomset.training",
+    "data": "randomset.data",
+    "fit": "randomset.training",
+    "nn": "randomset.nn",
     "report": "randomset.report",
+    "training": "randomset.training",
 }
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import io
 import sys
 import warnings
-import zipfile
-import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -66,7 +64,11 @@ def budget(
 ) -> None:
     """Choose the sets of classes that matter from features, and write them as JSON."""
     num_sets = _number_or_auto(sets)
-    arrays = _read_arrays(features)
+    from randomset.data.sources import read_arrays
+
+    if not features.is_file():
+        raise FileFormatError("the file with features does not exist", got=str(features))
+    arrays = read_arrays(features, ("features", "labels", "classes"), needed=("features", "labels"))
     _check_writable(out)
     if figures is not None:
         _check_writable(figures / "clusters.png")
@@ -121,35 +123,6 @@ def _number_or_auto(sets: str) -> Any:
         return int(sets)
     except ValueError:
         raise RandomSetError("--sets is neither a number nor auto", got=sets) from None
-
-
-def _read_arrays(path: Path) -> dict[str, Any]:
-    """Read an .npz file, without ever running what is inside."""
-    import numpy as np
-
-    if not path.is_file():
-        raise FileFormatError("the file with features does not exist", got=str(path))
-    try:
-        with path.open("rb") as file:
-            archive = np.load(file, allow_pickle=False)
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise ValueError("it holds a single array")
-            names = archive.files
-            arrays = {name: archive[name] for name in names if name in ("features", "labels", "classes")}
-    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
-        raise FileFormatError(
-            "the file cannot be read as .npz",
-            got=f"{path}: {'it holds Python objects' if 'pickle' in str(error) else error}",
-            expected="arrays of numbers or text, written by numpy.savez (text as dtype str, not object)",
-        ) from None
-    for needed in ("features", "labels"):
-        if needed not in arrays:
-            raise FileFormatError(
-                f"the file has no array {needed!r}",
-                got=f"{path} with {', '.join(names) or 'nothing'}",
-                remedy="Write it with numpy.savez(path, features=…, labels=…)",
-            )
-    return arrays
 
 
 def _check_writable(path: Path) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sized
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sized
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
+from randomset.budgeting.batches import call_with, evaluating, flat_features, moved, split_batch
 from randomset.errors import LabelError, MissingPackageError, RandomSetError, ShapeError
 from randomset.progress import progress_bar
 
@@ -83,9 +83,9 @@ def _in_turn(
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     total = len(batches) if isinstance(batches, Sized) else None
     probe = FeatureProbe(model, layer)
-    with _evaluating(model), progress_bar("extracting features", total, progress) as advance:
+    with evaluating(model), progress_bar("extracting features", total, progress) as advance:
         for batch in batches:
-            yield probe(_moved(batch, device))
+            yield probe(moved(batch, device))
             advance(1)
 
 
@@ -108,7 +108,7 @@ class FeatureProbe:
     @torch.inference_mode()
     def __call__(self, batch: Any) -> Part:
         """Return the features and the labels of a batch."""
-        inputs, labels = _split(batch)
+        inputs, labels = split_batch(batch)
         target = self.target or self._last_linear(inputs)
         self.target = target
         caught: list[Any] = []
@@ -119,7 +119,7 @@ class FeatureProbe:
         else:
             hook = target.register_forward_hook(lambda _, args, output: caught.append(output))
         try:
-            _call(self.model, inputs)
+            call_with(self.model, inputs)
         finally:
             hook.remove()
         if not caught or not isinstance(caught[-1], Tensor):
@@ -130,7 +130,7 @@ class FeatureProbe:
             )
         # a linear layer takes channels last; of other layers, only sequences of tokens have them last
         maps = caught[-1].dim() > 3 or isinstance(target, _CHANNELS_FIRST)
-        features = _flat(caught[-1], channels_first=self.layer is not None and maps)
+        features = flat_features(caught[-1], channels_first=self.layer is not None and maps)
         return features.float().cpu(), None if labels is None else _labels(labels, len(features))
 
     def _last_linear(self, inputs: Any) -> nn.Module:
@@ -142,7 +142,7 @@ class FeatureProbe:
             if isinstance(module, nn.Linear)
         ]
         try:
-            _call(self.model, inputs)
+            call_with(self.model, inputs)
         finally:
             for hook in hooks:
                 hook.remove()
@@ -156,27 +156,6 @@ class FeatureProbe:
         return last[-1]
 
 
-def _call(model: nn.Module, inputs: Any) -> Any:
-    return model(**inputs) if isinstance(inputs, Mapping) else model(inputs)
-
-
-def _split(batch: Any) -> tuple[Any, Any]:
-    """Separate inputs from labels."""
-    if isinstance(batch, Mapping):
-        rest = dict(batch)
-        found = [rest.pop(name) for name in ("labels", "label") if name in rest]
-        return rest, found[0] if found else None
-    if isinstance(batch, (tuple, list)):
-        if len(batch) > 2:
-            raise RandomSetError(
-                "a batch has more than inputs and labels",
-                got=f"{len(batch)} parts",
-                expected="(inputs, labels), or a mapping of names to several inputs",
-            )
-        return batch[0], batch[1] if len(batch) > 1 else None
-    return batch, None
-
-
 def _labels(labels: Any, count: int) -> NDArray[Any]:
     found = labels.cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
     if found.shape != (count,):
@@ -184,35 +163,6 @@ def _labels(labels: Any, count: int) -> NDArray[Any]:
             "a batch has not one label for each input", got=f"shape {found.shape}", expected=f"({count},)"
         )
     return found
-
-
-def _moved(batch: Any, device: torch.device) -> Any:
-    if isinstance(batch, Tensor):
-        return batch.to(device)
-    if isinstance(batch, Mapping):
-        return {name: _moved(value, device) for name, value in batch.items()}
-    if isinstance(batch, (tuple, list)):
-        return [_moved(value, device) for value in batch]
-    return batch
-
-
-def _flat(features: Tensor, channels_first: bool) -> Tensor:
-    """Average what lies between samples and channels, so that features are (batch × F)."""
-    if features.dim() < 3:
-        return features.reshape(len(features), -1)
-    return features.flatten(2).mean(2) if channels_first else features.flatten(1, -2).mean(1)
-
-
-@contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
-    """Put every part into evaluation mode, and back into its own mode afterwards."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, mode in modes:
-            module.training = mode
 
 
 def _in_processes(
@@ -237,6 +187,6 @@ def _in_processes(
             enable_model_summary=False,
             enable_progress_bar=progress is not False,
         )
-        with _evaluating(model):
+        with evaluating(model):
             trainer.predict(FeaturePredictor(model, layer), batches, return_predictions=False)
         return PartWriter.read(Path(folder))

@@ -1,0 +1,66 @@
+"""What a data loader gives: inputs and labels told apart, moved to a device, and put through a model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from randomset.errors import RandomSetError
+
+__all__ = ["call_with", "evaluating", "flat_features", "moved", "split_batch"]
+
+
+def call_with(model: nn.Module, inputs: Any) -> Any:
+    """Give a model its inputs, by name where they have names."""
+    return model(**inputs) if isinstance(inputs, Mapping) else model(inputs)
+
+
+def split_batch(batch: Any) -> tuple[Any, Any]:
+    """Separate inputs from labels."""
+    if isinstance(batch, Mapping):
+        rest = dict(batch)
+        found = [rest.pop(name) for name in ("labels", "label") if name in rest]
+        return rest, found[0] if found else None
+    if isinstance(batch, (tuple, list)):
+        if len(batch) > 2:
+            raise RandomSetError(
+                "a batch has more than inputs and labels",
+                got=f"{len(batch)} parts",
+                expected="(inputs, labels), or a mapping of names to several inputs",
+            )
+        return batch[0], batch[1] if len(batch) > 1 else None
+    return batch, None
+
+
+def moved(batch: Any, device: torch.device) -> Any:
+    """Move every tensor of a batch to a device."""
+    if isinstance(batch, Tensor):
+        return batch.to(device)
+    if isinstance(batch, Mapping):
+        return {name: moved(value, device) for name, value in batch.items()}
+    if isinstance(batch, (tuple, list)):
+        return [moved(value, device) for value in batch]
+    return batch
+
+
+def flat_features(features: Tensor, channels_first: bool) -> Tensor:
+    """Average what lies between samples and channels, so that features are (batch × F)."""
+    if features.dim() < 3:
+        return features.reshape(len(features), -1)
+    return features.flatten(2).mean(2) if channels_first else features.flatten(1, -2).mean(1)
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Put every part into evaluation mode, and back into its own mode afterwards."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode

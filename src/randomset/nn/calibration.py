@@ -1,0 +1,108 @@
+"""How a prediction is softened or sharpened after training: a small part of the network."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from randomset.belief.operators import BudgetOperators
+from randomset.belief.random_set import RandomSet
+from randomset.belief.repair import Repair
+from randomset.errors import FileFormatError, RandomSetError
+
+__all__ = ["BeliefTemperature", "Calibration", "PignisticTemperature", "calibration_from_spec"]
+
+
+class Calibration(nn.Module):
+    """From belief logits to a random set. `temperature` holds what was fitted."""
+
+    temperature: Tensor
+
+    def __init__(self, temperature: Sequence[float] | float) -> None:
+        super().__init__()
+        found = torch.as_tensor(temperature, dtype=torch.float32).flatten()
+        if not found.numel() or not ((found > 0) & found.isfinite()).all():
+            raise RandomSetError("a temperature is not positive", got=found.tolist())
+        self.register_buffer("temperature", found)
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """What to write into a file."""
+        return {"kind": type(self).__name__, "temperature": self.temperature.tolist()}
+
+    def random_set(self, logits: Tensor, operators: BudgetOperators, repair: Repair = "clip") -> RandomSet:
+        """Return the calibrated prediction."""
+        raise NotImplementedError
+
+    def extra_repr(self) -> str:  # noqa: D102
+        return ", ".join(f"{value:.3f}" for value in self.temperature.tolist())
+
+
+class BeliefTemperature(Calibration):
+    """Divides belief logits by a temperature: Bel(A) = sigmoid(z(A) / T), or / T(|A|), one per cardinality.
+
+    With several temperatures, the i-th is that of sets with i classes; the last also of all larger ones.
+
+    >>> from randomset import Budget
+    >>> operators = BudgetOperators(Budget.singletons("abc"))
+    >>> hot = BeliefTemperature(2.0).random_set(torch.tensor([4.0, -4.0, -4.0]), operators)
+    >>> hot.pignistic
+    tensor([0.7870, 0.1065, 0.1065])
+    """
+
+    def random_set(self, logits: Tensor, operators: BudgetOperators, repair: Repair = "clip") -> RandomSet:
+        """Return the prediction of the divided logits."""
+        which = (operators.sizes.long() - 1).clamp_max(len(self.temperature) - 1)
+        temperature = self.temperature.to(logits.dtype)[which]
+        return RandomSet.from_logits(logits / temperature, operators, repair)
+
+
+class PignisticTemperature(Calibration):
+    """Moves the confidence to that of BetP^(1/T), and keeps the order of the classes.
+
+    Where the new confidence p' of the predicted class c is lower than p = BetP(c), all masses are discounted
+    and Θ gets the rest; where it is higher, {c} gets a part of every mass:
+
+    m' = r m + (1 − r) m_Θ with r = (p' − 1/N) / (p − 1/N)
+
+    m' = (1 − s) m + s m_c with s = (p' − p) / (1 − p)
+
+    >>> from randomset import Budget
+    >>> operators = BudgetOperators(Budget.singletons("abc"))
+    >>> logits = torch.tensor([2.0, -1.0, -2.0])
+    >>> RandomSet.from_logits(logits, operators).pignistic
+    tensor([0.6941, 0.2119, 0.0939])
+    >>> PignisticTemperature(2.0).random_set(logits, operators).pignistic
+    tensor([0.5207, 0.2703, 0.2090])
+    """
+
+    def random_set(self, logits: Tensor, operators: BudgetOperators, repair: Repair = "clip") -> RandomSet:
+        """Return the prediction with its confidence moved."""
+        plain = RandomSet.from_logits(logits, operators, repair)
+        mass, betp = plain.mass, plain.pignistic
+        tiny = torch.finfo(betp.dtype).tiny
+        moved = (betp.clamp_min(tiny).log() / self.temperature.to(betp.dtype)).softmax(-1)
+        old, top = betp.max(-1, keepdim=True)
+        new, even = moved.gather(-1, top), 1 / betp.shape[-1]
+        keep = torch.where(
+            new < old, (new - even) / (old - even).clamp_min(tiny), (1 - new) / (1 - old).clamp_min(tiny)
+        )
+        keep = keep.clamp(0, 1)
+        theta = torch.full_like(top, mass.shape[-1] - 1)
+        receiver = torch.where(new < old, theta, top)  # the singletons come first, Θ comes last
+        mass = (keep * mass).scatter_add(-1, receiver, 1 - keep)
+        return RandomSet(mass, operators.complete, plain.validity)
+
+
+def calibration_from_spec(spec: Any) -> Calibration | None:
+    """Build what `Calibration.spec` described."""
+    kinds = {"BeliefTemperature": BeliefTemperature, "PignisticTemperature": PignisticTemperature}
+    if spec is None:
+        return None
+    try:
+        return kinds[spec["kind"]](spec["temperature"])
+    except (KeyError, TypeError, ValueError, RuntimeError):
+        raise FileFormatError("the calibration in the file is unknown", got=str(spec)[:80]) from None

@@ -1,0 +1,123 @@
+"""A whole classifier as a backbone: its last linear layer is found and taken out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from randomset.errors import RandomSetError
+
+__all__ = ["feature_tensor", "last_linear", "removed"]
+
+_PROBABILITIES = (nn.Softmax, nn.LogSoftmax, nn.Sigmoid, nn.LogSigmoid)
+
+
+def last_linear(model: nn.Module, layer: str | None = None) -> str:
+    """Return the name of the linear layer that gives the classes.
+
+    That is what timm's `get_classifier` returns; in a row of layers, the last; else the one linear layer
+    whose output no other layer takes, and of several the one nearest to the model's surface (an auxiliary
+    head lies deeper).
+
+    >>> last_linear(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)))
+    '2'
+    """
+    linears = {name: module for name, module in model.named_modules() if isinstance(module, nn.Linear)}
+    if layer is not None:
+        if layer not in linears:
+            raise RandomSetError(
+                "the model has no such linear layer", got=layer, expected=f"one of {_listed(linears)}"
+            )
+        return layer
+    if not linears:
+        children = ", ".join(f"{name} ({type(module).__name__})" for name, module in model.named_children())
+        raise RandomSetError(
+            "the model has no linear layer to replace",
+            got=f"{type(model).__name__} with {children or 'no parts'}",
+            remedy="Give RandomSetNetwork a backbone that yields features, and in_features=…",
+        )
+    told = _told_by_model(model, linears)
+    if told is not None:
+        return told
+    if isinstance(model, nn.Sequential):
+        inside = [
+            name for name in dict(model.named_children()) if any(key.split(".")[0] == name for key in linears)
+        ]
+        last = inside[-1]
+        return last if last in linears else f"{last}.{last_linear(model.get_submodule(last))}"
+    taken = [(name, _width_taken(module)) for name, module in model.named_modules()]
+    fitting = [
+        name
+        for name, module in linears.items()
+        if not any(width == module.out_features and other != name for other, width in taken)
+    ]
+    fitting = fitting or list(linears)
+    depth = min(name.count(".") for name in fitting)
+    nearest = [name for name in fitting if name.count(".") == depth]
+    if len(nearest) > 1:
+        raise RandomSetError(
+            "several layers could give the classes",
+            got=_listed({name: linears[name] for name in nearest}),
+            expected="one",
+            remedy=f"Name it: from_classifier(model, budget, layer={nearest[-1]!r})",
+        )
+    return nearest[0]
+
+
+def removed(model: nn.Module, layer: str) -> int:
+    """Put an identity in the place of a layer, and of a softmax behind it; return the layer's input width."""
+    parent, _, name = layer.rpartition(".")
+    holder = model.get_submodule(parent)
+    width = model.get_submodule(layer).in_features
+    setattr(holder, name, nn.Identity())
+    if isinstance(holder, nn.Sequential):
+        names = list(dict(holder.named_children()))
+        for behind in names[names.index(name) + 1 :]:
+            if isinstance(holder.get_submodule(behind), _PROBABILITIES):
+                setattr(holder, behind, nn.Identity())
+    return int(width)  # type: ignore[arg-type]
+
+
+def feature_tensor(output: Any) -> Tensor:
+    """Take the tensor out of what a backbone returns: a tensor, a tuple, or Hugging Face's output."""
+    for name in ("logits", "pooler_output", "last_hidden_state"):
+        found = getattr(output, name, None)
+        if isinstance(found, Tensor):
+            return found
+    if isinstance(output, (tuple, list)) and output:
+        output = output[0]
+    if not isinstance(output, Tensor):
+        raise RandomSetError(
+            "the backbone yields no features",
+            got=type(output).__name__,
+            expected="a tensor, a tuple that starts with one, or a Hugging Face output",
+        )
+    return output
+
+
+def _told_by_model(model: nn.Module, linears: dict[str, nn.Linear]) -> str | None:
+    getter = getattr(model, "get_classifier", None)
+    told = getter() if callable(getter) else None
+    return next((name for name, module in linears.items() if module is told), None)
+
+
+def _width_taken(module: nn.Module) -> int | None:
+    for attribute in (
+        "in_features",
+        "in_channels",
+        "num_features",
+        "normalized_shape",
+        "input_size",
+        "embed_dim",
+    ):
+        width = getattr(module, attribute, None)
+        if isinstance(width, tuple):
+            width = width[-1]
+        if isinstance(width, int):
+            return width
+    return None
+
+
+def _listed(linears: dict[str, nn.Linear]) -> str:
+    return ", ".join(f"{name} ({one.in_features} → {one.out_features})" for name, one in linears.items())

@@ -1,0 +1,202 @@
+"""The scikit-learn face: RandomSetClassifier does the whole method inside."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from torch import Tensor, nn
+
+from randomset.belief.random_set import RandomSet
+from randomset.budgeting.inputs import stratified_parts
+from randomset.errors import LabelError, RandomSetError
+
+if TYPE_CHECKING:
+    from randomset.belief.budget import Budget
+    from randomset.training.fitting import FitReport
+
+__all__ = ["RandomSetClassifier"]
+
+
+class RandomSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A random-set network as a scikit-learn classifier.
+
+    `fit` chooses the budget (from the inputs themselves for tables, from the features of a first network for
+    images), trains the random-set network and calibrates it on a part of the data that is held back.
+
+    Args:
+        num_sets: K, how many sets beside the singletons, or "auto"; fewer where there are not so many.
+        backbone: "auto" (an MLP for tables, `small_cnn` for images), another name of `randomset train`, or a
+            module that yields features, which is copied.
+        hidden: widths of ReLU layers in the head.
+        epochs: how often the data are seen.
+        batch_size: samples in a step; "auto" goes by the number of samples, 16 to 128.
+        learning_rate: the highest one of the cycle.
+        alpha: the weight of the loss's term M_r.
+        beta: the weight of the loss's term M_s.
+        recipe: "fast", "paper", or a `randomset.Recipe`'s name.
+        reducer: what reduces the features for budgeting: "pca", "lda", "tsne", "umap" or "autoencoder".
+        validation_fraction: the share of samples that is held back for calibration; 0 leaves it out.
+        random_state: a seed, or a NumPy generator, makes the result repeatable.
+        verbose: whether to show progress.
+        trainer_options: further arguments of Lightning's `Trainer`.
+
+    Attributes:
+        classes_: the labels, sorted.
+        network_: the trained `RandomSetNetwork`.
+        budget_: its budget.
+        history_: what was measured in each epoch.
+        report_: the same, with the account of the calibration.
+        n_features_in_: how many features a table has; of images, their height.
+
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> classifier = RandomSetClassifier(epochs=5, random_state=0).fit(X, y)
+    >>> classifier.predict(X[:2]), classifier.predict_random_set(X).credal_width.shape
+    (array([0, 0]), torch.Size([150]))
+    """
+
+    def __init__(
+        self,
+        num_sets: int | Literal["auto"] = 20,
+        *,
+        backbone: str | nn.Module = "auto",
+        hidden: Sequence[int] = (),
+        epochs: int = 30,
+        batch_size: int | Literal["auto"] = "auto",
+        learning_rate: float = 3e-3,
+        alpha: float = 1e-3,
+        beta: float = 1e-3,
+        recipe: str = "fast",
+        reducer: str = "pca",
+        validation_fraction: float = 0.1,
+        random_state: Any = None,
+        verbose: bool = False,
+        trainer_options: dict[str, Any] | None = None,
+    ) -> None:
+        self.num_sets = num_sets
+        self.backbone = backbone
+        self.hidden = hidden
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.alpha = alpha
+        self.beta = beta
+        self.recipe = recipe
+        self.reducer = reducer
+        self.validation_fraction = validation_fraction
+        self.random_state = random_state
+        self.verbose = verbose
+        self.trainer_options = trainer_options
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> RandomSetClassifier:
+        """Train on a table (n × F) or on images (n × H × W, n × C × H × W), and labels of any type."""
+        from randomset.training.method import MethodConfig, train_method
+
+        X, y = validate_data(self, X, y, dtype=np.float32, allow_nd=True)
+        check_classification_targets(y)
+        self.classes_, codes = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise LabelError(
+                "the labels hold one class only",
+                got=f"class {self.classes_[0]}",
+                expected="two or more classes",
+            )
+        weights = None
+        if sample_weight is not None:
+            weights = torch.from_numpy(_check_sample_weight(sample_weight, X, dtype=np.float64))
+            if not (weights > 0).any():
+                raise RandomSetError("no sample has a positive weight", got="sample_weight of zeros")
+            weights = weights / weights.mean()
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        rest, held = self._parts(codes, seed)
+        inputs, labels = _as_inputs(X), torch.from_numpy(codes)
+        config = MethodConfig(
+            backbone=self.backbone if isinstance(self.backbone, str) else "auto",
+            num_sets=self.num_sets,
+            reducer=self.reducer,
+            hidden=tuple(self.hidden),
+            alpha=self.alpha,
+            beta=self.beta,
+            recipe=self.recipe,
+            epochs=self.epochs,
+            batch_size=_batch_size(len(rest)) if self.batch_size == "auto" else self.batch_size,
+            learning_rate=self.learning_rate,
+            seed=seed,
+        )
+        with torch.random.fork_rng():
+            result = train_method(
+                config,
+                inputs[rest],
+                labels[rest],
+                _names(self.classes_),
+                (inputs[held], labels[held]) if len(held) else None,
+                weights=None if weights is None else weights[rest],
+                backbone=None if isinstance(self.backbone, str) else copy.deepcopy(self.backbone),
+                progress=bool(self.verbose),
+                **{"devices": 1, **(self.trainer_options or {})},
+            )
+        self.network_ = result.network
+        self.report_: FitReport = result.fit
+        self.history_ = result.fit.history
+        self.n_iter_ = len(self.history_)
+        return self
+
+    @property
+    def budget_(self) -> Budget:
+        """The sets of classes that the network has an output for."""
+        check_is_fitted(self, "network_")
+        return self.network_.budget
+
+    def predict_random_set(self, X: Any) -> RandomSet:
+        """Predict a `RandomSet`: masses, intervals and every other question."""
+        check_is_fitted(self, "network_")
+        X = validate_data(self, X, dtype=np.float32, allow_nd=True, reset=False)
+        return self.network_.predict(_as_inputs(X), progress=bool(self.verbose))
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """Predict the pignistic probability of every class (n × N)."""
+        betp = self.predict_random_set(X).pignistic.double()
+        return (betp / betp.sum(1, keepdim=True)).numpy()
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Predict the most likely class."""
+        return self.classes_[self.predict_proba(X).argmax(1)]
+
+    def _parts(self, codes: NDArray[np.int64], seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        share = self.validation_fraction
+        if not 0 <= share < 1:
+            raise RandomSetError("validation_fraction is no share", got=share, expected="0 ≤ share < 1")
+        rest, held = stratified_parts(codes, [share], seed)
+        enough = len(held) >= max(20, len(self.classes_))  # of fewer, no temperature can be learned
+        return (rest, held) if enough else (np.arange(len(codes)), held[:0])
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.three_d_array = True
+        tags.non_deterministic = False
+        return tags
+
+
+def _as_inputs(array: NDArray[np.float32]) -> Tensor:
+    """Bring images into the form (n × C × H × W)."""
+    inputs = torch.from_numpy(np.ascontiguousarray(array))
+    return inputs[:, None] if inputs.dim() == 3 else inputs
+
+
+def _batch_size(samples: int) -> int:
+    return int(np.clip(2 ** round(np.log2(max(samples / 20, 1))), 16, 128))
+
+
+def _names(classes: NDArray[Any]) -> tuple[str, ...]:
+    names = tuple(map(str, classes.tolist()))
+    usable = len(set(names)) == len(names) and all(name.strip() for name in names)
+    return names if usable else tuple(f"class {i}" for i in range(len(names)))

@@ -1,0 +1,42 @@
+"""The paper's augmentation, shifts and flips, for a whole batch at once on its own device."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+__all__ = ["shifted_and_flipped"]
+
+
+def shifted_and_flipped(images: Tensor, shift: float = 0.0, flip: bool = False) -> Tensor:
+    """Move each image by up to `shift` of its size in either direction, and mirror every second one.
+
+    (B × C × H × W) → the same. What enters at an edge repeats the edge. Random numbers come from the CPU's
+    generator, so that a seed means the same on every device.
+
+    >>> _ = torch.manual_seed(1)
+    >>> shifted_and_flipped(torch.arange(4.0).expand(1, 1, 1, 4), shift=0.5)
+    tensor([[[[0., 0., 0., 1.]]]])
+    """
+    count, channels, height, width = images.shape
+    rows = _moved(count, height, shift)
+    columns = _moved(count, width, shift)
+    if flip:
+        mirrored = torch.rand(count) < 0.5
+        columns = torch.where(mirrored[:, None], columns.flip(1), columns)
+    device = images.device
+    return images[
+        torch.arange(count, device=device)[:, None, None, None],
+        torch.arange(channels, device=device)[None, :, None, None],
+        rows.to(device)[:, None, :, None],
+        columns.to(device)[:, None, None, :],
+    ]
+
+
+def _moved(count: int, size: int, shift: float) -> Tensor:
+    """Return from which place each pixel of a row comes: (count × size)."""
+    reach = int(shift * size)
+    places = torch.arange(size).expand(count, size)
+    if not reach:
+        return places
+    return (places + torch.randint(-reach, reach + 1, (count, 1))).clamp(0, size - 1)

@@ -1,0 +1,172 @@
+"""Calibration after training: temperatures that make the pignistic prediction as sure as it is right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.optimize import minimize
+from torch import Tensor
+
+from randomset.belief.random_set import RandomSet
+from randomset.budgeting.batches import call_with, evaluating, moved, split_batch
+from randomset.errors import LabelError, RandomSetError
+from randomset.nn.calibration import BeliefTemperature, Calibration, PignisticTemperature
+from randomset.nn.network import RandomSetNetwork
+from randomset.progress import progress_bar
+from randomset.training.loaders import validation_loader
+
+__all__ = ["CalibrationReport", "calibrate"]
+
+HANDFUL = 5, 0.005
+"""A temperature on beliefs may change this many decisions, or this share of them, whichever is more."""
+
+_RANGE = 0.05, 20.0  # of temperatures
+
+
+@dataclass(frozen=True)
+class CalibrationReport:
+    """What calibration did to the predictions of the validation data."""
+
+    kind: str
+    temperature: tuple[float, ...]
+    samples: int
+    nll: tuple[float, float]
+    ece: tuple[float, float]
+    accuracy: tuple[float, float]
+    changed: int
+    """How many decisions are other ones than before."""
+    refused: int | None = None
+    """How many decisions the temperature on beliefs would have changed, if it was not taken for that."""
+
+    def __str__(self) -> str:
+        values = ", ".join(f"{value:.3f}" for value in self.temperature)
+        text = (
+            f"Calibrated on {self.samples} samples by {self.kind} ({values}): "
+            f"NLL {self.nll[0]:.3f} → {self.nll[1]:.3f}, ECE {self.ece[0]:.3f} → {self.ece[1]:.3f}, "
+            f"accuracy {self.accuracy[0]:.2%} → {self.accuracy[1]:.2%}, {self.changed} decisions changed"
+        )
+        if self.refused is not None:
+            text += f" (a temperature on the beliefs would have changed {self.refused})"
+        return text
+
+
+def calibrate(
+    network: RandomSetNetwork,
+    data: Any,
+    *,
+    per_cardinality: bool = False,
+    batch_size: int = 256,
+    progress: bool | None = None,
+) -> CalibrationReport:
+    """Fit a temperature on data that the network was not trained on, and store it in the network.
+
+    One temperature on the belief logits (`BeliefTemperature`; or one for each cardinality) is chosen by the
+    likelihood of the pignistic prediction. It can change which class is the likeliest: where it does so for
+    more than a handful of samples, `PignisticTemperature`, which keeps the order of the classes, is fitted
+    instead. `network.predict` then uses it unless told otherwise.
+
+    Args:
+        network: a trained network.
+        data: a data set or loader of (inputs, labels), the labels class indices or set-valued.
+        per_cardinality: whether sets of one, two, three … classes each get a temperature.
+        batch_size: samples that go through the network at once, for data sets.
+        progress: whether to show a bar; None shows it on a terminal.
+    """
+    if not isinstance(network, RandomSetNetwork):
+        raise RandomSetError("only random-set networks can be calibrated", got=type(network).__name__)
+    logits, target = _predictions(network, data, batch_size, progress)
+    operators = network.operators
+    largest = max(map(len, network.budget.sets)) if per_cardinality else 1
+
+    def nll(calibration: Calibration) -> float:
+        betp = calibration.random_set(logits, operators).pignistic
+        return -(betp * target).sum(1).clamp_min(1e-12).log().mean().item()
+
+    def fitted(kind: type[Calibration], count: int) -> Calibration:
+        to_device: Callable[[Any], Calibration] = lambda t: kind(t).to(logits.device)  # noqa: E731
+        temperature = _search(lambda log: nll(to_device(np.exp(log))), count)
+        return to_device(temperature)
+
+    before = RandomSet.from_logits(logits, operators)
+    chosen, refused = fitted(BeliefTemperature, 1), None
+    if per_cardinality and largest > 1:
+        several = fitted(BeliefTemperature, largest)
+        chosen = several if nll(several) < nll(chosen) else chosen
+    after = chosen.random_set(logits, operators)
+    changed = int((after.labels != before.labels).sum())
+    if changed > max(HANDFUL[0], HANDFUL[1] * len(logits)):
+        refused, chosen = changed, fitted(PignisticTemperature, 1)
+        after = chosen.random_set(logits, operators)
+        changed = int((after.labels != before.labels).sum())
+    network.calibration = chosen
+    likelihood = [
+        -(one.pignistic * target).sum(1).clamp_min(1e-12).log().mean().item() for one in (before, after)
+    ]
+    right = [target.gather(1, one.labels[:, None]).squeeze(1) for one in (before, after)]
+    return CalibrationReport(
+        kind=type(chosen).__name__,
+        temperature=tuple(chosen.temperature.tolist()),
+        samples=len(logits),
+        nll=(likelihood[0], likelihood[1]),
+        ece=(_ece(before.confidence, right[0]), _ece(after.confidence, right[1])),
+        accuracy=(right[0].mean().item(), right[1].mean().item()),
+        changed=changed,
+        refused=refused,
+    )
+
+
+@torch.no_grad()
+def _predictions(
+    network: RandomSetNetwork, data: Any, batch_size: int, progress: bool | None
+) -> tuple[Tensor, Tensor]:
+    """Return belief logits, and labels as 0 or 1 for each class."""
+    n, parts = network.budget.num_classes, []
+    loader = validation_loader(data, batch_size, 0)
+    with evaluating(network), progress_bar("calibrating", None, progress) as advance:
+        for batch in loader:
+            inputs, labels = split_batch(list(batch)[:2] if isinstance(batch, (tuple, list)) else batch)
+            if not isinstance(labels, Tensor):
+                raise LabelError("the data to calibrate on have no labels", got=type(labels).__name__)
+            labels = labels.to(network.device)
+            used = labels >= 0 if labels.dim() == 1 else torch.ones(len(labels), dtype=torch.bool)
+            logits = call_with(network, moved(inputs, network.device))
+            if labels.dim() == 1:
+                labels = torch.nn.functional.one_hot(labels.clamp_min(0).long(), n)
+            parts.append((logits[used].float(), labels[used].float()))
+            advance(1)
+    if not parts or not sum(len(one) for one, _ in parts):
+        raise LabelError("there is nothing to calibrate on", got="no labelled sample")
+    return torch.cat([one for one, _ in parts]), torch.cat([one for _, one in parts])
+
+
+def _search(objective: Callable[[Any], float], count: int) -> Any:
+    """Minimise over log-temperatures: a grid finds the valley, a simplex its bottom."""
+    low, high = np.log(_RANGE)
+    grid = np.linspace(low, high, 25)
+    values = [objective(np.full(count, point)) for point in grid]
+    start = np.full(count, grid[int(np.argmin(values))])
+    simplex = np.vstack([start, start + (grid[1] - grid[0]) * np.eye(count)])
+    found = minimize(
+        objective,
+        start,
+        method="Nelder-Mead",
+        bounds=[(low, high)] * count,
+        options={
+            "initial_simplex": simplex.clip(low, high),
+            "xatol": 1e-3,
+            "fatol": 1e-7,
+            "maxiter": 60 * count,
+        },
+    )
+    return np.exp(found.x if found.fun <= min(values) else start)
+
+
+def _ece(confidence: Tensor, right: Tensor) -> float:
+    """Expected calibration error over 15 bins of equal width."""
+    bins = (confidence * 15).ceil().clamp(1, 15).long() - 1
+    gap = torch.zeros(15, device=confidence.device).index_add(0, bins, right - confidence)
+    return (gap.abs().sum() / len(right)).item()

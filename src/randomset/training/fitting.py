@@ -1,0 +1,285 @@
+"""`fit`: train a network on Lightning, and leave behind a run folder that can be gone on from."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import os
+import signal
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import nn
+
+from randomset.errors import MissingPackageError, RandomSetError
+from randomset.training.calibration import CalibrationReport, calibrate
+from randomset.training.loaders import EpochLoader, training_loader, validation_loader
+from randomset.training.precision import chosen_precision
+from randomset.training.recipe import Recipe
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+__all__ = ["FitReport", "TrainingStopped", "fit"]
+
+
+@dataclass(frozen=True)
+class FitReport:
+    """What a training gave: a row for each epoch, and the calibration if there was one."""
+
+    history: list[dict[str, float]]
+    folder: Path | None = None
+    calibration: CalibrationReport | None = None
+    device: str = field(default="cpu", repr=False)
+
+    @property
+    def last(self) -> dict[str, float]:
+        """The last epoch's row."""
+        return self.history[-1]
+
+    @property
+    def best(self) -> dict[str, float]:
+        """The row of the epoch with the highest validation accuracy, of equals the lowest loss."""
+        return max(
+            self.history,
+            key=lambda row: (row.get("val_accuracy", 0.0), -row.get("val_loss", row["loss"])),
+        )
+
+    def to_frame(self) -> DataFrame:
+        """Return the history as a pandas table."""
+        try:
+            import pandas
+        except ImportError:
+            raise MissingPackageError("pandas", "frames") from None
+        return pandas.DataFrame(self.history)
+
+    def __str__(self) -> str:
+        last = self.last
+        text = f"{int(last['epoch'])} epochs, loss {last['loss']:.4f}"
+        if "val_accuracy" in last:
+            text += f", validation accuracy {last['val_accuracy']:.2%}, ECE {last['val_ece']:.3f}"
+        if "val_invalid" in last:
+            text += f", {last['val_invalid']:.1%} of raw predictions invalid"
+        return text + (f"\n{self.calibration}" if self.calibration else "")
+
+
+class TrainingStopped(KeyboardInterrupt):
+    """Training was stopped by Ctrl-C or SIGTERM; the message says how to go on."""
+
+    def __init__(self, message: str, number: int, checkpoint: Path | None) -> None:
+        super().__init__(message)
+        self.signal, self.checkpoint = number, checkpoint
+
+
+def fit(
+    network: nn.Module,
+    train: Any,
+    val: Any = None,
+    *,
+    epochs: int | None = None,
+    recipe: str | Recipe = "fast",
+    loss: nn.Module | None = None,
+    batch_size: int | None = None,
+    learning_rate: float | None = None,
+    seed: int = 0,
+    out: str | os.PathLike[str] | None = None,
+    resume: bool | str | os.PathLike[str] = False,
+    keep: Literal["last", "best"] = "last",
+    calibrated: bool | None = None,
+    checkpoint_steps: int | None = None,
+    checkpoint_minutes: float = 5.0,
+    workers: int = 0,
+    progress: bool | None = None,
+    precision: str | None = None,
+    **trainer_options: Any,
+) -> FitReport:
+    """Train a network in place.
+
+    Args:
+        network: a `RandomSetNetwork`, or any module whose outputs the loss understands.
+        train: a data set of (inputs, labels) or (inputs, labels, weights), a data loader, or a Lightning data
+            module. Labels are whatever the loss takes.
+        val: validation data of the same kinds.
+        epochs: how often the data are seen; None leaves it to the recipe.
+        recipe: "fast", "paper", or a `Recipe`.
+        loss: a module of (outputs, labels); None takes the network's own.
+        batch_size: samples in a step, over all processes together; for data sets. None: the recipe's.
+        learning_rate: None leaves it to the recipe.
+        seed: order of the data, dropout and augmentation depend on it. The weights are the network's own:
+            seed torch before you build it.
+        out: a run folder for metrics.csv, checkpoints and TensorBoard's logs. Without it nothing is written.
+        resume: whether to go on from the run folder's last checkpoint, or the path of another one. If the
+            folder has none, training starts from the beginning.
+        keep: which weights the network has in the end. "best" needs a run folder and validation data.
+        calibrated: whether to calibrate the network on the validation data afterwards; None does where both
+            the network and the data allow it.
+        checkpoint_steps: batches between two checkpoints within an epoch; None goes by the clock.
+        checkpoint_minutes: minutes between two checkpoints within an epoch.
+        workers: processes that read a data set.
+        progress: whether to show a bar; None shows it on a terminal.
+        precision: one of Lightning's names; None takes mixed precision where the device has it.
+        trainer_options: further arguments of `lightning.Trainer`: devices, strategy, logger, callbacks, …
+    """
+    try:
+        import lightning
+    except ImportError:
+        raise MissingPackageError("lightning", "train") from None
+    from randomset.training.checkpoints import RunCheckpoints, Stopped, checked_checkpoint
+    from randomset.training.engine import Engine
+
+    plan = Recipe.named(recipe, epochs=epochs, batch_size=batch_size, learning_rate=learning_rate)
+    if loss is None:
+        if not hasattr(network, "default_loss"):
+            raise RandomSetError(
+                "there is no loss", got=type(network).__name__, remedy="Give one: loss=nn.CrossEntropyLoss()"
+            )
+        loss = network.default_loss()  # type: ignore[operator]
+    if keep not in ("last", "best"):
+        raise RandomSetError("these weights cannot be kept", got=keep, expected="'last' or 'best'")
+    folder = None if out is None else Path(out).expanduser()
+    if folder is None and (resume or keep == "best"):
+        raise RandomSetError(
+            "there is no run folder", remedy='Give one with out="…": its checkpoints are needed for this'
+        )
+    data = _data(train, val, plan, seed, workers)
+    engine = Engine(network, loss.to(_device_of(network)), plan, seed)
+    start = _start(folder, resume)
+    resumed = None if start is None else checked_checkpoint(start, engine)
+    if resumed is not None and isinstance(loader := data.get("train_dataloaders"), EpochLoader):
+        loader.epoch, loader.position = resumed["randomset"]["epoch"], resumed["randomset"]["position"]
+
+    callbacks = list(trainer_options.pop("callbacks", None) or [])
+    if folder is not None:
+        (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
+        keeper = RunCheckpoints(
+            folder / "checkpoints",
+            data.get("train_dataloaders"),
+            steps=checkpoint_steps,
+            minutes=checkpoint_minutes,
+            resumed=resumed,
+        )
+        callbacks.append(keeper)
+    home, mode = _device_of(network), network.training
+    options = {
+        "accelerator": "auto",
+        "logger": _loggers(folder, trainer_options.pop("logger", None)),
+        "precision": chosen_precision(precision, trainer_options.get("accelerator", "auto")),
+        "gradient_clip_val": plan.clip,
+        "num_sanity_val_steps": 0,
+        "enable_checkpointing": folder is not None,
+        "enable_model_summary": False,
+        "enable_progress_bar": _on_terminal() if progress is None else progress,
+        **({"devices": int(os.environ["LOCAL_WORLD_SIZE"])} if "LOCAL_WORLD_SIZE" in os.environ else {}),
+        **trainer_options,
+    }
+    with _quiet(), torch.random.fork_rng():
+        network.train()
+        trainer = lightning.Trainer(max_epochs=plan.epochs, callbacks=callbacks, **options)
+        try:
+            trainer.fit(engine, **data, ckpt_path=start, weights_only=True)
+        except Stopped:
+            raise _stopped(keeper.received, keeper.folder / "last.ckpt", folder) from None
+        finally:
+            network.to(home).train(mode)
+    if keep == "best" and folder is not None and (best := folder / "checkpoints" / "best.ckpt").exists():
+        state = checked_checkpoint(best, engine)["state_dict"]
+        engine.load_state_dict(state)
+    history = engine.history or (resumed["randomset"]["history"] if resumed else [])
+    report = None
+    wanted = hasattr(network, "calibration") if calibrated is None else calibrated
+    if wanted and val is not None:
+        report = calibrate(network, data["val_dataloaders"], progress=progress)  # type: ignore[arg-type]
+    elif calibrated:
+        raise RandomSetError("there are no validation data to calibrate on", remedy="Give val=…")
+    return FitReport(history, folder, report)
+
+
+def _data(train: Any, val: Any, plan: Recipe, seed: int, workers: int) -> dict[str, Any]:
+    """Return the data as arguments of Lightning's `fit`."""
+    import lightning
+
+    if isinstance(train, lightning.LightningDataModule):
+        if val is not None:
+            raise RandomSetError(
+                "validation data are given twice",
+                got="a data module and val",
+                expected="the data module alone",
+            )
+        return {"datamodule": train}
+    return {
+        "train_dataloaders": training_loader(train, plan.batch_size, seed, workers),
+        "val_dataloaders": None if val is None else validation_loader(val, 2 * plan.batch_size, workers),
+    }
+
+
+def _start(folder: Path | None, resume: bool | str | os.PathLike[str]) -> Path | None:
+    if not resume or folder is None:
+        return None
+    if resume is not True:
+        return Path(resume)
+    last = folder / "checkpoints" / "last.ckpt"
+    return last if last.exists() else None
+
+
+def _stopped(number: int | None, checkpoint: Path, folder: Path | None) -> TrainingStopped:
+    name = signal.Signals(number or signal.SIGINT).name
+    saved = f"saved {checkpoint}" if checkpoint.exists() else "nothing was saved yet"
+    return TrainingStopped(
+        f"training was stopped by {name}; {saved}. To go on: the same call of fit with "
+        f'out="{folder}", resume=True',
+        int(number or signal.SIGINT),
+        checkpoint if checkpoint.exists() else None,
+    )
+
+
+def _loggers(folder: Path | None, given: Any) -> Any:
+    """Return the user's loggers and, where a run folder and TensorBoard are there, TensorBoard's."""
+    loggers = [] if given in (None, False) else list(given) if isinstance(given, (list, tuple)) else given
+    if folder is None or given is False or not isinstance(loggers, list):
+        return loggers or False
+    if importlib.util.find_spec("tensorboard") is not None:
+        from lightning.pytorch.loggers import TensorBoardLogger
+
+        loggers = [*loggers, TensorBoardLogger(folder, name="tensorboard", version="")]
+    return loggers or False
+
+
+def _device_of(module: nn.Module) -> torch.device:
+    return next((p.device for p in module.parameters()), torch.device("cpu"))
+
+
+def _on_terminal() -> bool:
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    return console.is_terminal or console.is_jupyter
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Leave out what Lightning says of hardware, and its advice that does not hold here."""
+    log = logging.getLogger("lightning.pytorch")
+    level = log.level
+    log.setLevel(logging.WARNING)
+    with warnings.catch_warnings():
+        for message in (
+            ".*does not have many workers.*",
+            ".*in eval mode at the start of training.*",
+            ".*dataloader is not resumable.*",
+            ".*smaller than the logging interval.*",
+            ".*checkpoint callback.*",
+            ".*GPU available but not used.*",
+            ".*no `val_dataloader`.*",
+            ".*LeafSpec.*is deprecated.*",
+            ".*Checkpoint directory.*exists and is not empty.*",
+        ):
+            warnings.filterwarnings("ignore", message)
+        try:
+            yield
+        finally:
+            log.setLevel(level)

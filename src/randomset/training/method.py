@@ -1,0 +1,276 @@
+"""The whole method in one call: first network, features, budget, random-set network, calibration."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+import os
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils.data import TensorDataset
+
+from randomset.belief.budget import Budget
+from randomset.belief.storage import replacing
+from randomset.budgeting.budgeter import Budgeter
+from randomset.budgeting.features import extract_features
+from randomset.budgeting.inputs import number_of_sets
+from randomset.errors import FileFormatError, RandomSetError, RandomSetWarning
+from randomset.nn import backbones
+from randomset.nn.loss import RandomSetLoss
+from randomset.nn.network import RandomSetNetwork
+from randomset.nn.preprocessing import Standardise
+from randomset.training.fitting import FitReport, fit
+from randomset.training.recipe import Recipe
+
+__all__ = ["MethodConfig", "MethodResult", "backbone_for", "train_method"]
+
+_FORMAT, _VERSION = "randomset.run", 1
+
+
+@dataclass(frozen=True)
+class MethodConfig:
+    """Everything that decides how a network comes about; saved as `config.json` in the run folder."""
+
+    source: str = ""
+    backbone: str = "auto"
+    num_sets: int | Literal["auto"] = 20
+    reducer: str = "pca"
+    hidden: tuple[int, ...] = ()
+    alpha: float = 1e-3
+    beta: float = 1e-3
+    recipe: str = "fast"
+    epochs: int | None = None
+    first_epochs: int | None = None
+    batch_size: int | None = None
+    learning_rate: float | None = None
+    validation: float = 0.1
+    test: float = 0.2
+    seed: int = 0
+
+    def plan(self, epochs: int | None = None) -> Recipe:
+        """Return the recipe with this configuration's changes."""
+        return Recipe.named(
+            self.recipe,
+            epochs=epochs or self.epochs,
+            batch_size=self.batch_size,
+            learning_rate=self.learning_rate,
+        )
+
+    def save(self, path: Path) -> None:
+        """Write the configuration as JSON."""
+        import randomset
+
+        content = {"format": _FORMAT, "version": _VERSION, "randomset": randomset.__version__}
+        text = json.dumps({**content, "config": dataclasses.asdict(self)}, indent=2, ensure_ascii=False)
+        with replacing(path) as temporary:
+            temporary.write_text(text + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> MethodConfig:
+        """Read what `save` wrote, from a run folder or the file itself."""
+        file = Path(path) / "config.json" if Path(path).is_dir() else Path(path)
+        try:
+            content = json.loads(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError) as error:
+            raise FileFormatError(
+                "the configuration cannot be read", got=f"{file}: {error}", expected="config.json of a run"
+            ) from None
+        if (
+            not isinstance(content, dict)
+            or content.get("format") != _FORMAT
+            or content.get("version") != _VERSION
+        ):
+            raise FileFormatError("the file is no configuration of a run", got=str(file))
+        fields, known = content.get("config"), {field.name for field in dataclasses.fields(cls)}
+        if not isinstance(fields, dict) or (strange := set(fields) - known):
+            got = ", ".join(sorted(strange)) if isinstance(fields, dict) else type(fields).__name__
+            raise FileFormatError("the configuration has unknown fields", got=f"{file}: {got}")
+        try:
+            return cls(**{**fields, "hidden": tuple(fields.get("hidden", ()))})
+        except TypeError as error:
+            raise FileFormatError("the configuration is not whole", got=f"{file}: {error}") from None
+
+
+@dataclass(frozen=True)
+class MethodResult:
+    """The trained network, and what was seen on the way."""
+
+    network: RandomSetNetwork
+    fit: FitReport
+    first: FitReport | None
+    budgeter: Budgeter | None
+
+
+def train_method(
+    config: MethodConfig,
+    inputs: Tensor,
+    labels: Tensor,
+    classes: tuple[str, ...],
+    val: tuple[Tensor, Tensor] | None = None,
+    *,
+    weights: Tensor | None = None,
+    backbone: nn.Module | None = None,
+    budget: Budget | None = None,
+    out: Path | None = None,
+    resume: bool = False,
+    progress: bool | None = None,
+    say: Callable[[str], object] = lambda text: None,
+    **trainer_options: Any,
+) -> MethodResult:
+    """Carry out the whole method on tensors.
+
+    Images (n × C × H × W) go through a plain network of the same backbone first, whose features choose the
+    budget; features (n × F) choose it themselves. Labels are class indices or a mask of set-valued labels.
+    With a run folder, every stage can be gone on from.
+
+    Args:
+        config: how; its `source`, `validation` and `test` are the caller's affair.
+        inputs: what to learn from; bytes are divided by 255.
+        labels: one for each input.
+        classes: the names of the classes, in label order.
+        val: inputs and labels to validate and calibrate on.
+        weights: how much each sample counts.
+        backbone: one to use instead of the configured one; it is copied.
+        budget: one to use instead of choosing it.
+        out: the run folder.
+        resume: whether to go on from what is in the run folder.
+        progress: whether to show bars; None shows them on a terminal.
+        say: what to call with a line of text when a stage begins.
+        trainer_options: as for `fit`.
+    """
+    torch.manual_seed(config.seed)
+    parts = [inputs, labels] if weights is None else [inputs, labels, weights.float()]
+    train, held = TensorDataset(*parts), None if val is None else TensorDataset(*val)
+    shared: dict[str, Any] = {"seed": config.seed, "progress": progress, "resume": resume, **trainer_options}
+    preprocess = Standardise.from_data(inputs)
+    template = backbone_for(config.backbone, inputs) if backbone is None else backbone
+    stored = None if out is None else out / "budget.json"
+    first, budgeter = None, None
+    if budget is None and resume and stored is not None and stored.exists():
+        budget = Budget.load(stored)
+        say(f"Going on with {budget}.")
+    if budget is None:
+        features, codes = inputs.flatten(1), labels
+        if inputs.dim() > 2:
+            say("Training a plain network for its features …")
+            plain = _plain(template, preprocess, len(classes))
+            place = None if out is None else out / "first"
+            shared["resume"] = resume and place is not None
+            first = fit(
+                plain,
+                train,
+                held,
+                loss=ClassLoss(),
+                recipe=config.plan(config.first_epochs),
+                out=place,
+                **shared,
+            )
+            features = torch.from_numpy(extract_features(plain, TensorDataset(inputs), progress=progress)[0])
+        if labels.dim() > 1:  # a sample that may be one of several classes belongs to each of them
+            rows, codes = labels.nonzero(as_tuple=True)
+            features = features[rows]
+        budgeter, budget = _chosen(config, features, codes, classes, progress)
+        say(f"Chose {budget}.")
+        if stored is not None:
+            budget.save(stored)
+    torch.manual_seed(config.seed)  # the same weights, whether the first network was trained or not
+    own = copy.deepcopy(template)
+    _start_anew(own)
+    network = RandomSetNetwork(own, budget, hidden=config.hidden, preprocess=copy.deepcopy(preprocess))
+    loss = RandomSetLoss(budget, config.alpha, config.beta)
+    say("Training the random-set network …")
+    shared["resume"] = resume and out is not None
+    report = fit(network, train, held, loss=loss, recipe=config.plan(), out=out, **shared)
+    return MethodResult(network.eval(), report, first, budgeter)
+
+
+def backbone_for(name: str, inputs: Tensor) -> nn.Module:
+    """Build the backbone that a name means for inputs of this shape.
+
+    >>> backbone_for("auto", torch.zeros(2, 1, 28, 28)).spec["name"]
+    'small_cnn'
+    """
+    if inputs.dim() == 2:
+        if name not in ("auto", "mlp"):
+            raise RandomSetError("this backbone takes images", got=f"{name} for features", expected="mlp")
+        return backbones.mlp(inputs.shape[1])
+    channels, height, width = inputs.shape[1:]
+    square = height == width and 4 <= height <= 64
+    builders: dict[str, Callable[[], nn.Module]] = {
+        "mlp": lambda: backbones.mlp(channels * height * width),
+        "small_cnn": lambda: backbones.small_cnn(channels, height),
+        "resnet18": lambda: backbones.resnet(18, channels),
+        "resnet50": lambda: backbones.resnet(50, channels),
+        "wide_resnet": lambda: backbones.wide_resnet(in_channels=channels),
+    }
+    name = name if name != "auto" else ("small_cnn" if square else "resnet18")
+    if name not in builders:
+        raise RandomSetError("unknown backbone", got=name, expected=f"auto, {', '.join(builders)}")
+    if name == "small_cnn" and height != width:
+        raise RandomSetError(
+            "small_cnn takes square images", got=f"{height} × {width}", remedy="Take resnet18"
+        )
+    return builders[name]()
+
+
+class ClassLoss(nn.Module):
+    """Cross-entropy of a plain network; a set-valued label is spread evenly over its classes."""
+
+    def forward(self, outputs: Tensor, labels: Tensor, weight: Tensor | None = None) -> Tensor:
+        """Return the mean over the batch."""
+        target = labels / labels.sum(1, keepdim=True) if labels.dtype == torch.bool else labels
+        each = nn.functional.cross_entropy(outputs, target, reduction="none")
+        if weight is None:
+            return each.mean()
+        return (each * weight).sum() / weight.sum().clamp_min(torch.finfo(weight.dtype).tiny)
+
+
+def _plain(template: nn.Module, preprocess: nn.Module, classes: int) -> nn.Sequential:
+    network = RandomSetNetwork(copy.deepcopy(template), Budget.singletons(classes))
+    backbone, width = network.backbone, network.head.in_features
+    return nn.Sequential(copy.deepcopy(preprocess), backbone, nn.Linear(width, classes))
+
+
+def _start_anew(backbone: nn.Module) -> None:
+    """Draw the weights of a backbone of ours again, so that they follow from the seed alone."""
+    if isinstance(backbone, backbones.Backbone):
+        fresh = backbones.build(backbone.spec["name"], **backbone.spec["options"])
+        backbone.load_state_dict(fresh.state_dict())
+
+
+def _chosen(
+    config: MethodConfig, features: Tensor, codes: Tensor, classes: tuple[str, ...], progress: bool | None
+) -> tuple[Budgeter | None, Budget]:
+    """Choose the sets; of very few classes there are fewer than one might ask for by default."""
+    num_sets = config.num_sets
+    if num_sets != "auto":
+        num_sets = min(num_sets, number_of_sets(len(classes)) - 1)  # Θ is in every prediction anyway
+    if num_sets == 0 or len(classes) == 2:
+        return None, Budget.singletons(classes)
+    features = features.double() if features.dtype != torch.float32 else features
+    spread = features.std(0, correction=0)
+    used = features[:, spread > 0] / spread[spread > 0]
+    present = len(torch.unique(codes))
+    if not used.shape[1] or present < 2:
+        return None, Budget.singletons(classes)
+    dimensions = min(3, used.shape[1], max(len(used) - 1, 1))
+    budgeter = Budgeter(
+        num_sets,
+        reducer=None if used.shape[1] <= dimensions else config.reducer,
+        dimensions=dimensions,
+        classes=list(classes),
+        seed=config.seed,
+        progress=progress,
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RandomSetWarning)  # its report repeats them
+        budgeter.fit(used.numpy(), np.asarray(codes))
+    return budgeter, budgeter.budget_
