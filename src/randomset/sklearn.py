@@ -32,13 +32,16 @@ class RandomSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     `fit` chooses the budget (from the inputs themselves for tables, from the features of a first network for
     images), trains the random-set network and calibrates it on a part of the data that is held back.
 
+    `sample_weight` weighs the loss. A weight of two is not the same as a sample that is there twice: that
+    would change the batches and the part that is held back.
+
     Args:
         num_sets: K, how many sets beside the singletons, or "auto"; fewer where there are not so many.
         backbone: "auto" (an MLP for tables, `small_cnn` for images), another name of `randomset train`, or a
             module that yields features, which is copied.
         hidden: widths of ReLU layers in the head.
         epochs: how often the data are seen.
-        batch_size: samples in a step; "auto" goes by the number of samples, 16 to 128.
+        batch_size: samples in a step; "auto" takes the recipe's 128, and fewer of fewer samples.
         learning_rate: the highest one of the cycle.
         alpha: the weight of the loss's term M_r.
         beta: the weight of the loss's term M_s.
@@ -128,7 +131,7 @@ class RandomSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             beta=self.beta,
             recipe=self.recipe,
             epochs=self.epochs,
-            batch_size=_batch_size(len(rest)) if self.batch_size == "auto" else self.batch_size,
+            batch_size=None if self.batch_size == "auto" else self.batch_size,
             learning_rate=self.learning_rate,
             seed=seed,
         )
@@ -144,7 +147,8 @@ class RandomSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 progress=bool(self.verbose),
                 **{"devices": 1, **(self.trainer_options or {})},
             )
-        self.network_ = result.network
+        # Tables are predicted in double precision, so that an answer does not depend on its neighbours.
+        self.network_ = result.network.double() if inputs.dim() == 2 else result.network
         self.report_: FitReport = result.fit
         self.history_ = result.fit.history
         self.n_iter_ = len(self.history_)
@@ -169,7 +173,8 @@ class RandomSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Predict the most likely class."""
-        return self.classes_[self.predict_proba(X).argmax(1)]
+        likeliest = self.predict_proba(X).argmax(1)
+        return self.classes_[likeliest]
 
     def _parts(self, codes: NDArray[np.int64], seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         share = self.validation_fraction
@@ -190,10 +195,6 @@ def _as_inputs(array: NDArray[np.float32]) -> Tensor:
     """Bring images into the form (n × C × H × W)."""
     inputs = torch.from_numpy(np.ascontiguousarray(array))
     return inputs[:, None] if inputs.dim() == 3 else inputs
-
-
-def _batch_size(samples: int) -> int:
-    return int(np.clip(2 ** round(np.log2(max(samples / 20, 1))), 16, 128))
 
 
 def _names(classes: NDArray[Any]) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor, nn
 
 from randomset.belief.budget import Budget
@@ -12,12 +13,16 @@ from randomset.errors import BudgetError, RandomSetError, ShapeError
 
 __all__ = ["RandomSetHead"]
 
+_LOWEST = 1e-3  # the belief in Θ would start at infinity
+
 
 class RandomSetHead(nn.Module):
     """Belief logits from features, Bel = sigmoid(W h + b): (…, F) → (…, |O|).
 
     Linear by default; `hidden=(1024, 512)` puts the paper's two ReLU layers before it, `dropout` acts on the
-    input of every layer. The budget's operators live inside: a state dict of another budget is refused.
+    input of every layer. The bias starts at the log-odds of |A|/N, the belief in A if nothing is known, and
+    not at one half for every set: short trainings gain much by it. The budget's operators live inside: a
+    state dict of another budget is refused.
 
     >>> import torch
     >>> head = RandomSetHead(64, Budget.from_sets([{"cat", "dog"}], ["cat", "dog", "car"]))
@@ -41,6 +46,9 @@ class RandomSetHead(nn.Module):
             layers += [nn.Dropout(dropout)] if dropout else []
             layers += [nn.Linear(width, following), nn.ReLU()]
         self.layers = nn.Sequential(*layers[:-1])
+        share = self.operators.sizes / budget.num_classes
+        with torch.no_grad():
+            self.layers[-1].bias.copy_(share.clamp(_LOWEST, 1 - _LOWEST).logit())  # type: ignore[operator]
 
     @property
     def budget(self) -> Budget:

@@ -19,12 +19,15 @@ from randomset.nn.network import RandomSetNetwork
 from randomset.progress import progress_bar
 from randomset.training.loaders import validation_loader
 
-__all__ = ["CalibrationReport", "calibrate"]
+__all__ = ["CalibrationReport", "calibrate", "calibration_error"]
 
 HANDFUL = 5, 0.005
 """A temperature on beliefs may change this many decisions, or this share of them, whichever is more."""
 
 _RANGE = 0.05, 20.0  # of temperatures
+
+_SPREAD = 0.25
+"""A prior on log T, normal with this deviation: few samples without an error would ask for T → 0."""
 
 
 @dataclass(frozen=True)
@@ -65,9 +68,10 @@ def calibrate(
     """Fit a temperature on data that the network was not trained on, and store it in the network.
 
     One temperature on the belief logits (`BeliefTemperature`; or one for each cardinality) is chosen by the
-    likelihood of the pignistic prediction. It can change which class is the likeliest: where it does so for
-    more than a handful of samples, `PignisticTemperature`, which keeps the order of the classes, is fitted
-    instead. `network.predict` then uses it unless told otherwise.
+    likelihood of the pignistic prediction, with a prior that keeps it near 1 where samples are few. It can
+    change which class is the likeliest: where it does so for more than a handful of samples,
+    `PignisticTemperature`, which keeps the order of the classes, is fitted instead. `network.predict` then
+    uses it unless told otherwise.
 
     Args:
         network: a trained network.
@@ -88,7 +92,11 @@ def calibrate(
 
     def fitted(kind: type[Calibration], count: int) -> Calibration:
         to_device: Callable[[Any], Calibration] = lambda t: kind(t).to(logits.device)  # noqa: E731
-        temperature = _search(lambda log: nll(to_device(np.exp(log))), count)
+
+        def objective(log: Any) -> float:
+            return nll(to_device(np.exp(log))) + float(np.square(log).mean()) / (2 * _SPREAD**2 * len(logits))
+
+        temperature = _search(objective, count)
         return to_device(temperature)
 
     before = RandomSet.from_logits(logits, operators)
@@ -112,7 +120,7 @@ def calibrate(
         temperature=tuple(chosen.temperature.tolist()),
         samples=len(logits),
         nll=(likelihood[0], likelihood[1]),
-        ece=(_ece(before.confidence, right[0]), _ece(after.confidence, right[1])),
+        ece=(calibration_error(before.confidence, right[0]), calibration_error(after.confidence, right[1])),
         accuracy=(right[0].mean().item(), right[1].mean().item()),
         changed=changed,
         refused=refused,
@@ -165,7 +173,7 @@ def _search(objective: Callable[[Any], float], count: int) -> Any:
     return np.exp(found.x if found.fun <= min(values) else start)
 
 
-def _ece(confidence: Tensor, right: Tensor) -> float:
+def calibration_error(confidence: Tensor, right: Tensor) -> float:
     """Expected calibration error over 15 bins of equal width."""
     bins = (confidence * 15).ceil().clamp(1, 15).long() - 1
     gap = torch.zeros(15, device=confidence.device).index_add(0, bins, right - confidence)

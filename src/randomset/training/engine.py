@@ -45,7 +45,7 @@ class Engine(lightning.LightningModule):
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Return the loss of a batch."""
-        torch.manual_seed(seed_from(self.seed, self.global_step, self.global_rank))
+        self._seed_step()
         inputs, labels, weight = _parts(batch)
         if (self.recipe.shift or self.recipe.flip) and isinstance(inputs, Tensor) and inputs.dim() == 4:
             inputs = shifted_and_flipped(inputs, self.recipe.shift, self.recipe.flip)
@@ -54,8 +54,18 @@ class Engine(lightning.LightningModule):
         terms = {"loss": value.detach(), **getattr(self.loss, "terms", {})}
         for name, term in {**terms, "samples": torch.ones_like(value)}.items():
             self.sums[name] = self.sums.get(name, 0) + len(outputs) * term.detach().double()
-        self.log("loss", value.detach(), prog_bar=True, logger=False)
+        if self.trainer.progress_bar_callback is not None:
+            self.log("loss", value.detach(), prog_bar=True, logger=False)
         return value
+
+    def _seed_step(self) -> None:
+        # Not torch.manual_seed: on a machine without a GPU it spends milliseconds on noting it for later.
+        seed = seed_from(self.seed, self.global_step, self.global_rank)
+        torch.default_generator.manual_seed(seed)
+        if self.device.type == "cuda":
+            torch.cuda.manual_seed(seed)
+        elif self.device.type == "mps":
+            torch.mps.manual_seed(seed)
 
     def on_train_epoch_start(self) -> None:  # noqa: D102
         self.sums, self.seconds = {}, 0.0
@@ -75,7 +85,7 @@ class Engine(lightning.LightningModule):
         measured = self.trainer.callback_metrics
         row |= {name: value.item() for name, value in measured.items() if name.startswith("val_")}
         row["learning_rate"] = self.last_rate
-        row["images_per_second"] = totals[-1].item() / max(self.seconds, 1e-9)
+        row["samples_per_second"] = totals[-1].item() / max(self.seconds, 1e-9)
         self.history.append({"epoch": self.current_epoch + 1, "step": self.global_step, **row})
         for logger in self.loggers:
             logger.log_metrics(row, step=self.global_step)

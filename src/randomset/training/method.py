@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import json
+import math
 import os
 import warnings
 from collections.abc import Callable
@@ -55,14 +56,14 @@ class MethodConfig:
     test: float = 0.2
     seed: int = 0
 
-    def plan(self, epochs: int | None = None) -> Recipe:
-        """Return the recipe with this configuration's changes."""
-        return Recipe.named(
-            self.recipe,
-            epochs=epochs or self.epochs,
-            batch_size=self.batch_size,
-            learning_rate=self.learning_rate,
-        )
+    def plan(self, samples: int | None = None, epochs: int | None = None) -> Recipe:
+        """Return the recipe with this configuration's changes.
+
+        Without a batch size, few samples are cut into about twenty batches, so that an epoch has some steps.
+        """
+        recipe = Recipe.named(self.recipe, epochs=epochs or self.epochs, learning_rate=self.learning_rate)
+        few = None if samples is None else max(16, 2 ** round(math.log2(max(samples / 20, 1))))
+        return Recipe.named(recipe, batch_size=self.batch_size or (few and min(few, recipe.batch_size)))
 
     def save(self, path: Path) -> None:
         """Write the configuration as JSON."""
@@ -169,7 +170,7 @@ def train_method(
                 train,
                 held,
                 loss=ClassLoss(),
-                recipe=config.plan(config.first_epochs),
+                recipe=config.plan(len(train), config.first_epochs),
                 out=place,
                 **shared,
             )
@@ -188,7 +189,7 @@ def train_method(
     loss = RandomSetLoss(budget, config.alpha, config.beta)
     say("Training the random-set network …")
     shared["resume"] = resume and out is not None
-    report = fit(network, train, held, loss=loss, recipe=config.plan(), out=out, **shared)
+    report = fit(network, train, held, loss=loss, recipe=config.plan(len(train)), out=out, **shared)
     return MethodResult(network.eval(), report, first, budgeter)
 
 
@@ -201,11 +202,11 @@ def backbone_for(name: str, inputs: Tensor) -> nn.Module:
     if inputs.dim() == 2:
         if name not in ("auto", "mlp"):
             raise RandomSetError("this backbone takes images", got=f"{name} for features", expected="mlp")
-        return backbones.mlp(inputs.shape[1])
+        return backbones.mlp(inputs.shape[1], dropout=0.2)
     channels, height, width = inputs.shape[1:]
     square = height == width and 4 <= height <= 64
     builders: dict[str, Callable[[], nn.Module]] = {
-        "mlp": lambda: backbones.mlp(channels * height * width),
+        "mlp": lambda: backbones.mlp(channels * height * width, dropout=0.2),
         "small_cnn": lambda: backbones.small_cnn(channels, height),
         "resnet18": lambda: backbones.resnet(18, channels),
         "resnet50": lambda: backbones.resnet(50, channels),

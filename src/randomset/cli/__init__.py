@@ -1,0 +1,60 @@
+"""The command line: `randomset budget`, `train` and `predict`."""
+
+from __future__ import annotations
+
+import io
+import signal
+import sys
+from typing import Annotated, NoReturn
+
+import typer
+
+from randomset.cli import budget, predict, train
+from randomset.errors import RandomSetError
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    help="Random-set neural networks: classifiers that know when they do not know.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+for command in (budget.budget, train.train, predict.predict):
+    app.command()(command)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        import randomset
+
+        typer.echo(randomset.__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="print the version", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Run the command line; a mistake of the user ends with one clear line and exit code 2."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without Greek letters shows question marks
+    try:
+        app()
+    except RandomSetError as error:
+        _fail(str(error))
+    except KeyboardInterrupt as stop:
+        typer.echo(str(stop) or "Stopped.", err=True)
+        sys.exit(128 + getattr(stop, "signal", signal.SIGINT))
+
+
+def _fail(message: str) -> NoReturn:
+    typer.echo(f"Error: {message}", err=True)
+    sys.exit(2)

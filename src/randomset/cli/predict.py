@@ -1,0 +1,134 @@
+"""`randomset predict`: a run folder and inputs in, a line for each prediction out."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
+
+import typer
+
+from randomset.cli.checks import check_writable
+from randomset.errors import RandomSetError, ShapeError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from randomset.belief.random_set import RandomSet
+    from randomset.nn.network import RandomSetNetwork
+
+__all__ = ["predict"]
+
+
+def predict(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="the run folder of a trained network")],
+    inputs: Annotated[
+        list[str],
+        typer.Argument(metavar="INPUT…", help="`digits`, or .npz files with `images` or `features`"),
+    ],
+    format: Annotated[
+        str, typer.Option(help="csv or jsonl; the latter has probabilities and masses")
+    ] = "csv",
+    out: Annotated[Path | None, typer.Option(help="a file to write; else the standard output")] = None,
+    probabilities: Annotated[
+        bool, typer.Option("--probabilities", help="add a column for each class to csv")
+    ] = False,
+    batch_size: Annotated[int, typer.Option(help="inputs that go through the network at once")] = 256,
+) -> None:
+    """Predict with a trained network: the class, its probability with bounds, and how uncertain it is."""
+    if format not in ("csv", "jsonl"):
+        raise RandomSetError("unknown format", got=format, expected="csv or jsonl")
+    if batch_size < 1:
+        raise RandomSetError("--batch-size is out of range", got=batch_size, expected="1 or more")
+    if out is not None:
+        check_writable(out)
+    from randomset.data.sources import load_inputs
+    from randomset.nn.network import RandomSetNetwork
+
+    network = RandomSetNetwork.load(run)
+    loaded = [(name, _fitting(load_inputs(name), network, name)) for name in inputs]
+    count = 0
+    with _opened(out) as stream:
+        writer = csv.writer(stream, lineterminator="\n")
+        if format == "csv":
+            columns = ["input", "row", *_COLUMNS]
+            writer.writerow(
+                columns + ([f"p({name})" for name in network.budget.classes] if probabilities else [])
+            )
+        for name, tensor in loaded:
+            answer = network.predict(tensor, batch_size=batch_size)
+            for row, line in enumerate(_lines(answer)):
+                if format == "csv":
+                    more = answer.pignistic[row].tolist() if probabilities else []
+                    writer.writerow([name, row, *map(_short, line.values()), *map(_short, more)])
+                else:
+                    stream.write(
+                        json.dumps(
+                            {"input": name, "row": row, **line, **_details(answer[row])}, ensure_ascii=False
+                        )
+                        + "\n"
+                    )
+            count += len(answer)
+    if out is not None:
+        typer.echo(f"Wrote {count} predictions into {out}.")
+
+
+_COLUMNS = ("label", "confidence", "lower", "upper", "credal_width", "entropy", "repaired")
+
+
+def _lines(answer: RandomSet) -> Iterator[dict[str, Any]]:
+    top = answer.labels[:, None]
+    columns = (
+        answer.label_names,
+        answer.confidence.tolist(),
+        answer.lower.gather(1, top)[:, 0].tolist(),
+        answer.upper.gather(1, top)[:, 0].tolist(),
+        answer.credal_width.tolist(),
+        answer.entropy.tolist(),
+        answer.validity.repaired.tolist(),
+    )
+    for values in zip(*columns, strict=True):
+        yield dict(zip(_COLUMNS, values, strict=True))
+
+
+def _details(answer: RandomSet) -> dict[str, Any]:
+    """Return the probabilities, and the masses of every set that has one."""
+    budget = answer.budget
+    return {
+        "probabilities": dict(zip(budget.classes, answer.pignistic.tolist(), strict=True)),
+        "masses": [
+            {"set": list(budget.names_of(place)), "mass": mass}
+            for place, mass in enumerate(answer.mass.tolist())
+            if mass > 0
+        ],
+    }
+
+
+def _short(value: Any) -> Any:
+    return f"{value:.6g}" if isinstance(value, float) else value
+
+
+def _fitting(tensor: Tensor, network: RandomSetNetwork, name: str) -> Tensor:
+    expected = network.notes.get("input_shape")
+    if expected is not None and list(tensor.shape[1:]) != expected:
+        raise ShapeError(
+            "the inputs do not fit the network",
+            got=f"{name} with samples of shape {tuple(tensor.shape[1:])}",
+            expected=str(tuple(expected)),
+        )
+    return tensor
+
+
+@contextmanager
+def _opened(out: Path | None) -> Iterator[TextIO]:
+    from randomset.belief.storage import replacing
+
+    if out is None:
+        yield sys.stdout
+        return
+    with replacing(out) as temporary, temporary.open("w", encoding="utf-8", newline="") as stream:
+        yield stream

@@ -1,0 +1,210 @@
+"""`randomset train`: labelled data in, a run folder with a trained random-set network out."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from randomset.cli.checks import check_writable, number_or_auto
+from randomset.errors import FileFormatError, RandomSetError
+
+if TYPE_CHECKING:
+    from randomset.data.sources import Source
+    from randomset.nn.network import RandomSetNetwork
+    from randomset.training.method import MethodConfig
+
+__all__ = ["train"]
+
+
+def train(
+    context: typer.Context,
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="SOURCE",
+            help="`digits`, or an .npz file with `images` or `features`, `labels` and, if you like, "
+            "`classes`; labels of one row of 0 and 1 per sample are set-valued",
+        ),
+    ] = "",
+    out: Annotated[Path, typer.Option(help="the run folder to write")] = Path("run"),
+    backbone: Annotated[
+        str, typer.Option(help="auto, mlp, small_cnn, resnet18, resnet50 or wide_resnet")
+    ] = "auto",
+    sets: Annotated[str, typer.Option(help="how many sets beside the singletons, or `auto`")] = "20",
+    budget: Annotated[
+        Path | None, typer.Option(help="a budget.json to use instead of choosing the sets")
+    ] = None,
+    reducer: Annotated[str, typer.Option(help="how features are reduced to choose the sets")] = "pca",
+    hidden: Annotated[
+        str, typer.Option(help="widths of the head's hidden layers, such as 1024,512 (the paper's)")
+    ] = "",
+    recipe: Annotated[str, typer.Option(help="fast (AdamW, one cycle) or paper (200 epochs)")] = "fast",
+    epochs: Annotated[int | None, typer.Option(help="how often the data are seen; else the recipe's")] = None,
+    first_epochs: Annotated[
+        int | None, typer.Option(help="the same for the plain network that features are taken from")
+    ] = None,
+    batch_size: Annotated[int | None, typer.Option(help="samples in one step; else the recipe's")] = None,
+    learning_rate: Annotated[float | None, typer.Option(help="the highest one; else the recipe's")] = None,
+    alpha: Annotated[float, typer.Option(help="weight of the loss's term against negative masses")] = 1e-3,
+    beta: Annotated[float, typer.Option(help="weight of the loss's term against masses above one")] = 1e-3,
+    validation: Annotated[float, typer.Option(help="share held back to validate and calibrate on")] = 0.1,
+    test: Annotated[float, typer.Option(help="share held back to test on, at the end, once")] = 0.2,
+    seed: Annotated[int, typer.Option(help="makes the result repeatable")] = 0,
+    resume: Annotated[bool, typer.Option("--resume", help="go on with the run in --out")] = False,
+    config: Annotated[
+        Path | None, typer.Option(help="a run folder or its config.json whose settings to take over")
+    ] = None,
+) -> None:
+    """Train a random-set network: features, the sets that matter, the network, its calibration.
+
+    What is held back is drawn class by class. To go on with a run that was interrupted, repeat --out and add
+    --resume.
+    """
+    from randomset.data.sources import load_source
+    from randomset.training.method import train_method
+
+    typed = {
+        "source": source,
+        "backbone": backbone,
+        "num_sets": number_or_auto(sets),
+        "reducer": reducer,
+        "hidden": _widths(hidden),
+        "recipe": recipe,
+        "epochs": epochs,
+        "first_epochs": first_epochs,
+        "batch_size": batch_size,
+        "learning_rate": learning_rate,
+        "alpha": alpha,
+        "beta": beta,
+        "validation": validation,
+        "test": test,
+        "seed": seed,
+    }
+    given = {name for name in typed if _was_given(context, {"num_sets": "sets"}.get(name, name))}
+    settings = _settings(out, resume, config, typed, given)
+    settings.plan()  # a mistake in the recipe is found before the data are read
+    data = load_source(settings.source)
+    family = None if budget is None else _fitting_budget(budget, data)
+    check_writable(out / "config.json")
+    if resume and (out / "model.safetensors").exists():
+        typer.echo(f"{out} is trained already. Next: randomset predict {out} INPUT")
+        return
+    settings.save(out / "config.json")
+    rest, held, left = data.split(settings.validation, settings.test, seed=settings.seed)
+    typer.echo(
+        f"{data.name}: {len(rest)} {data.kind} to train on, {len(held)} to validate, {len(left)} to test on."
+    )
+    result = train_method(
+        settings,
+        data.inputs[rest],
+        data.labels[rest],
+        data.classes,
+        (data.inputs[held], data.labels[held]) if len(held) else None,
+        budget=family,
+        out=out,
+        resume=resume,
+        say=typer.echo,
+    )
+    network = result.network
+    network.notes = {
+        "config": dataclasses.asdict(settings),
+        "input_shape": list(data.inputs.shape[1:]),
+        "test": _measured(network, data, left),
+    }
+    network.save(out)
+    typer.echo(str(result.fit))
+    if network.notes["test"]:
+        found = network.notes["test"]
+        typer.echo(
+            f"On {found['samples']} samples that were held back: accuracy {found['accuracy']:.2%}, "
+            f"ECE {found['ece']:.3f}, mean credal width {found['credal_width']:.3f}."
+        )
+    typer.echo(f"Wrote model.safetensors, budget.json, config.json, metrics.csv and checkpoints/ into {out}.")
+    typer.echo(f"Next: randomset predict {out} INPUT.npz --format csv")
+
+
+def _was_given(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def _settings(
+    out: Path, resume: bool, config: Path | None, typed: dict[str, Any], given: set[str]
+) -> MethodConfig:
+    """Put together what was typed and what a file says; say what comes out of it."""
+    from randomset.training.method import MethodConfig
+
+    stored = out / "config.json"
+    if resume:
+        if not stored.exists():
+            raise FileFormatError(
+                "there is no run to go on with", got=str(out), expected="a run folder with config.json"
+            )
+        settings = MethodConfig.load(stored)
+        other = [name for name in given if typed[name] != getattr(settings, name)]
+        if other:
+            raise RandomSetError(
+                "a run goes on with its own settings",
+                got=", ".join(f"{name} {typed[name]} instead of {getattr(settings, name)}" for name in other),
+                remedy="Leave these options out, or start anew in another folder",
+            )
+        return settings
+    if stored.exists():
+        raise FileFormatError(
+            "the folder holds a run already",
+            got=str(out),
+            remedy="Add --resume to go on with it, or choose another folder with --out",
+        )
+    if config is None:
+        settings = MethodConfig(**typed)
+    else:
+        settings = dataclasses.replace(MethodConfig.load(config), **{name: typed[name] for name in given})
+        typer.echo(f"Settings from {config}:")
+        for name, value in dataclasses.asdict(settings).items():
+            typer.echo(f"  {name} = {value}{'  (from the command line)' if name in given else ''}")
+    if not settings.source:
+        raise RandomSetError(
+            "there is no source",
+            expected="`digits` or an .npz file",
+            remedy="randomset train digits --out run",
+        )
+    return settings
+
+
+def _widths(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.replace(" ", "").split(",") if part)
+    except ValueError:
+        raise RandomSetError("--hidden is no list of widths", got=text, expected="such as 1024,512") from None
+
+
+def _fitting_budget(path: Path, data: Source) -> Any:
+    from randomset.belief.budget import Budget
+
+    family = Budget.load(path)
+    if family.classes != data.classes:
+        raise RandomSetError(
+            "the budget is of other classes than the data",
+            got=", ".join(family.classes[:5]),
+            expected=", ".join(data.classes[:5]),
+        )
+    return family
+
+
+def _measured(network: RandomSetNetwork, data: Source, places: Any) -> dict[str, Any]:
+    """Measure what was held back; a set-valued label is met by any of its classes."""
+    from randomset.training.calibration import calibration_error
+
+    if not len(places):
+        return {}
+    answer, labels = network.predict(data.inputs[places]), data.labels[places]
+    right = answer.labels == labels if labels.dim() == 1 else labels.gather(1, answer.labels[:, None])[:, 0]
+    return {
+        "samples": len(places),
+        "accuracy": right.float().mean().item(),
+        "ece": calibration_error(answer.confidence, right.float()),
+        "credal_width": answer.credal_width.mean().item(),
+    }
