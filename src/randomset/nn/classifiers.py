@@ -60,7 +60,7 @@ def last_linear(model: nn.Module, layer: str | None = None) -> str:
             "several layers could give the classes",
             got=_listed({name: linears[name] for name in nearest}),
             expected="one",
-            remedy=f"Name it: from_classifier(model, budget, layer={nearest[-1]!r})",
+            remedy=f"Name it: from_classifier(model, budget, layer={nearest[0]!r})",
         )
     return nearest[0]
 
@@ -99,6 +99,12 @@ def feature_tensor(output: Any) -> Tensor:
 def _told_by_model(model: nn.Module, linears: dict[str, nn.Linear]) -> str | None:
     getter = getattr(model, "get_classifier", None)
     told = getter() if callable(getter) else None
+    if isinstance(told, nn.Identity):
+        raise RandomSetError(
+            "the model has no classifier, it yields features",
+            got=type(model).__name__,
+            remedy="Give it to RandomSetNetwork(model, budget) as it is",
+        )
     return next((name for name, module in linears.items() if module is told), None)
 
 
@@ -120,4 +126,5 @@ def _width_taken(module: nn.Module) -> int | None:
 
 
 def _listed(linears: dict[str, nn.Linear]) -> str:
-    return ", ".join(f"{name} ({one.in_features} → {one.out_features})" for name, one in linears.items())
+    named = [f"{name} ({one.in_features} → {one.out_features})" for name, one in linears.items()]
+    return ", ".join(named if len(named) < 8 else [*named[:3], f"{len(named) - 6} more", *named[-3:]])

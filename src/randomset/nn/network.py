@@ -160,7 +160,7 @@ class RandomSetNetwork(nn.Module):
             output = feature_tensor(self.backbone(*inputs, **named))
         finally:
             hook.remove()
-        if not seen or seen[-1].shape != output.shape or not torch.equal(seen[-1], output):
+        if not seen or not _is_taken_from(output, seen[-1]):
             raise RandomSetError(
                 "the model changes what its last layer gives",
                 got=f"an output of {type(self.backbone).__name__} that is not that of {self.replaced_layer}",
@@ -264,6 +264,13 @@ class PignisticLogits(nn.Module):
         logits = self.network(*inputs, **named)
         betp = self.network.random_set(logits, calibrated=self.calibrated).pignistic
         return betp.clamp_min(torch.finfo(betp.dtype).tiny).log()
+
+
+def _is_taken_from(output: Tensor, given: Tensor) -> bool:
+    """Say whether an output is what a layer gave, or of a sequence the token that stands for it."""
+    if given.dim() == 3 and output.shape == (given.shape[0], given.shape[2]):
+        return bool((given == output[:, None]).all(2).any(1).all())
+    return given.shape == output.shape and torch.equal(given, output)
 
 
 def _width_of(backbone: nn.Module) -> int:

@@ -144,7 +144,9 @@ def _predictions(
             logits = call_with(network, moved(inputs, network.device))
             if labels.dim() == 1:
                 labels = torch.nn.functional.one_hot(labels.clamp_min(0).long(), n)
-            parts.append((logits[used].float(), labels[used].float()))
+            parts.append(
+                (logits[used].double(), labels[used].double())
+            )  # ties are not to be broken by rounding
             advance(1)
     if not parts or not sum(len(one) for one, _ in parts):
         raise LabelError("there is nothing to calibrate on", got="no labelled sample")
@@ -176,5 +178,5 @@ def _search(objective: Callable[[Any], float], count: int) -> Any:
 def calibration_error(confidence: Tensor, right: Tensor) -> float:
     """Expected calibration error over 15 bins of equal width."""
     bins = (confidence * 15).ceil().clamp(1, 15).long() - 1
-    gap = torch.zeros(15, device=confidence.device).index_add(0, bins, right - confidence)
+    gap = confidence.new_zeros(15).index_add(0, bins, right.to(confidence.dtype) - confidence)
     return (gap.abs().sum() / len(right)).item()

@@ -192,8 +192,9 @@ def fit(
     history = engine.history or (resumed["randomset"]["history"] if resumed else [])
     report = None
     wanted = hasattr(network, "calibration") if calibrated is None else calibrated
-    if wanted and val is not None:
-        report = calibrate(network, data["val_dataloaders"], progress=progress)  # type: ignore[arg-type]
+    held = _held_back(data)
+    if wanted and held is not None:
+        report = calibrate(network, held, progress=progress)  # type: ignore[arg-type]
     elif calibrated:
         raise RandomSetError("there are no validation data to calibrate on", remedy="Give val=…")
     return FitReport(history, folder, report)
@@ -215,6 +216,16 @@ def _data(train: Any, val: Any, plan: Recipe, seed: int, workers: int) -> dict[s
         "train_dataloaders": training_loader(train, plan.batch_size, seed, workers),
         "val_dataloaders": None if val is None else validation_loader(val, 2 * plan.batch_size, workers),
     }
+
+
+def _held_back(data: dict[str, Any]) -> Any:
+    """Return the validation data, also those of a data module."""
+    module = data.get("datamodule")
+    if module is None:
+        return data["val_dataloaders"]
+    from lightning.pytorch.utilities.model_helpers import is_overridden
+
+    return module.val_dataloader() if is_overridden("val_dataloader", module) else None
 
 
 def _start(folder: Path | None, resume: bool | str | os.PathLike[str]) -> Path | None:

@@ -38,7 +38,7 @@ class EpochLoader:
     """A data set in batches; each process gets its part of every batch.
 
     The order is a function of (seed, epoch); `epoch` and `position` say which batch comes next, and can be
-    set. A last batch of fewer samples than two for each process joins the one before it.
+    set. A last batch of less than an eighth of the others, or of a single sample, joins the one before it.
     """
 
     def __init__(
@@ -80,11 +80,10 @@ class EpochLoader:
             yield batch
 
     def _bounds(self) -> list[int]:
-        processes = _processes()
-        size = self.batch_size * (processes[1] if self.for_each_process else 1)
+        size = self.batch_size * (_processes()[1] if self.for_each_process else 1)
         bounds = [*range(0, self.samples, size), self.samples]
         rest = bounds[-1] - bounds[-2]
-        if len(bounds) > 2 and rest < size and (self.drop_last or rest < 2 * processes[1]):
+        if len(bounds) > 2 and rest < size and (self.drop_last or rest < max(2, size / 8)):
             bounds = bounds[:-1] if self.drop_last else [*bounds[:-2], bounds[-1]]
         return bounds
 
@@ -151,7 +150,20 @@ def _iterable(data: Any, what: str) -> Any:
             expected="a data set, a data loader or a Lightning data module",
             remedy="TensorDataset(inputs, labels) makes a data set of two tensors",
         )
-    return data
+    return _Batches(data) if isinstance(data, (list, tuple)) else data
+
+
+class _Batches:
+    """A list of batches, which Lightning would take for a list of loaders."""
+
+    def __init__(self, batches: Any) -> None:
+        self.batches = batches
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.batches)
 
 
 def _own_collate(loader: DataLoader[Any]) -> Callable[[Any], Any] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -166,8 +167,15 @@ _OPTIMIZERS: dict[str, Any] = {
 
 
 def _one_cycle(recipe: Recipe, optimizer: Any, steps: int) -> tuple[Any, str]:
-    steps = max(steps, 2)  # a single step cannot go up and down
-    return lr_scheduler.OneCycleLR(optimizer, recipe.learning_rate, total_steps=steps, pct_start=0.25), "step"
+    """A quarter of the steps up from a 25th, the rest down to zero, both along half a cosine."""
+
+    def share(step: int) -> float:
+        rise = max(steps / 4, 1)
+        if step < rise:
+            return 0.04 + 0.96 * (1 - math.cos(math.pi * step / rise)) / 2
+        return (1 + math.cos(math.pi * min((step - rise) / max(steps - rise, 1), 1))) / 2
+
+    return lr_scheduler.LambdaLR(optimizer, share), "step"
 
 
 def _steps(recipe: Recipe, optimizer: Any, steps: int) -> tuple[Any, str]:

@@ -1,0 +1,313 @@
+"""Training: it learns, it logs, it takes data of every kind, it says what is wrong."""
+
+import csv
+
+import lightning
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import randomset as rs
+from randomset.errors import LabelError, RandomSetError, RandomSetWarning
+from randomset.nn import backbones
+from randomset.training import precision
+from randomset.training.calibration import calibrate, calibration_error
+
+
+@pytest.fixture(scope="module")
+def digits():
+    data = load_digits()
+    x, y = torch.tensor(data.data, dtype=torch.float32) / 16, torch.tensor(data.target)
+    return TensorDataset(x[:800], y[:800]), TensorDataset(x[800:1100], y[800:1100])
+
+
+BUDGET = rs.Budget.from_sets([{3, 8}, {4, 9}, {1, 7, 8}], 10)
+
+
+def network(dropout=0.0):
+    torch.manual_seed(0)
+    return rs.RandomSetNetwork(backbones.mlp(64, (32,), dropout=dropout), BUDGET)
+
+
+def quick(model, *data, **options):
+    return rs.fit(model, *data, **{"epochs": 1, "batch_size": 64, "progress": False, **options})
+
+
+def columns(report):
+    return {name: [row[name] for row in report.history] for name in report.history[0]}
+
+
+class TestLearning:
+    def test_digits_are_learned_and_everything_is_logged(self, digits, tmp_path):
+        model = network()
+        report = quick(model, *digits, epochs=8, learning_rate=1e-2, out=tmp_path)
+        assert report.last["val_accuracy"] > 0.9
+        assert report.last["loss"] < 0.5 * report.history[0]["loss"]
+        with (tmp_path / "metrics.csv").open() as file:
+            rows = list(csv.DictReader(file))
+        names = ["epoch", "step", "loss", "bce", "M_r", "M_s", "val_loss", "val_invalid", "val_accuracy"]
+        assert list(rows[0]) == [*names, "val_nll", "val_ece", "learning_rate", "samples_per_second"]
+        assert [float(row["loss"]) for row in rows] == pytest.approx(columns(report)["loss"])
+        for row in report.history:
+            parts = row["bce"] + 1e-3 * row["M_r"] + 1e-3 * row["M_s"]
+            assert row["loss"] == pytest.approx(parts, rel=1e-5)
+        assert "validation accuracy" in str(report)
+        assert report.to_frame().shape == (8, 13)
+
+    def test_the_measures_are_those_of_the_predictions(self, digits):
+        model = network()
+        row = quick(model, *digits, epochs=2).last
+        x, y = digits[1].tensors
+        answer = model.predict(x, calibrated=False)
+        right = answer.labels == y
+        assert row["val_accuracy"] == pytest.approx(right.float().mean().item())
+        assert row["val_invalid"] == pytest.approx(answer.validity.repaired.float().mean().item())
+        assert row["val_ece"] == pytest.approx(calibration_error(answer.confidence, right.float()), abs=1e-5)
+        likelihood = answer.pignistic.gather(1, y[:, None]).log().mean()
+        assert row["val_nll"] == pytest.approx(-likelihood.item(), rel=1e-4)
+        assert row["val_loss"] == pytest.approx(rs.RandomSetLoss(BUDGET)(model.eval()(x), y).item(), rel=1e-3)
+
+    def test_the_same_engine_trains_a_plain_network(self, digits):
+        plain = nn.Sequential(backbones.mlp(64, (32,)), nn.Linear(32, 10))
+        report = quick(plain, *digits, epochs=4, loss=nn.CrossEntropyLoss(), learning_rate=1e-2)
+        assert report.last["val_accuracy"] > 0.85
+        assert "val_invalid" not in report.last
+        assert report.calibration is None
+
+    def test_a_seed_repeats_everything(self, digits):
+        states = []
+        for seed in (1, 1, 2):
+            model = network(dropout=0.3)
+            quick(model, digits[0], seed=seed)
+            states.append(model.head.layers[0].weight.detach())
+        assert torch.equal(states[0], states[1])
+        assert not torch.equal(states[0], states[2])
+
+    def test_torchs_generator_is_left_alone(self, digits):
+        model = network()
+        torch.manual_seed(7)
+        state = torch.get_rng_state()
+        quick(model, digits[0])
+        assert torch.equal(torch.get_rng_state(), state)
+
+    def test_a_frozen_backbone_stays(self, digits):
+        model = network().freeze_backbone()
+        before = [p.clone() for p in model.backbone.parameters()]
+        quick(model, *digits)
+        assert all(torch.equal(a, b) for a, b in zip(before, model.backbone.parameters(), strict=True))
+
+    def test_set_valued_labels_and_weights(self, digits):
+        x, y = digits[0].tensors
+        mask = nn.functional.one_hot(y, 10).bool()
+        mask[:, 8] |= mask[:, 3]
+        data = TensorDataset(x, mask, torch.rand(len(x)))
+        val = TensorDataset(x[:100], mask[:100])
+        report = quick(network(), data, val, epochs=2)
+        assert 0 <= report.last["val_accuracy"] <= 1
+        assert report.calibration is not None
+
+    def test_augmentation_changes_the_path(self):
+        x, y = torch.rand(64, 1, 8, 8), torch.arange(64) % 10
+        losses = []
+        for shift in (0.0, 0.3):
+            torch.manual_seed(0)
+            model = rs.RandomSetNetwork(backbones.small_cnn(1, 8, width=4), BUDGET)
+            recipe = rs.Recipe.named("fast", shift=shift, flip=bool(shift), batch_size=16)
+            losses.append(quick(model, TensorDataset(x, y), recipe=recipe, batch_size=None).last["loss"])
+        assert losses[0] != losses[1]
+
+
+class Module(lightning.LightningDataModule):
+    def __init__(self, data):
+        super().__init__()
+        self.data = data
+
+    def train_dataloader(self):
+        return DataLoader(self.data[0], 64, shuffle=True)
+
+    def val_dataloader(self):
+        return DataLoader(self.data[1], 64)
+
+
+class TestKindsOfData:
+    def test_data_set_and_loader_give_the_same(self, digits):
+        reports = []
+        for data in (digits[0], DataLoader(digits[0], 64, shuffle=True)):
+            reports.append(quick(network(), data).last["loss"])
+        assert reports[0] == reports[1]
+
+    def test_lightnings_data_module(self, digits):
+        report = quick(network(), Module(digits), epochs=2)
+        assert report.last["val_accuracy"] > 0.1
+        assert report.calibration is not None
+
+    def test_mappings(self, digits):
+        x, y = digits[0].tensors
+
+        class Named(nn.Module):
+            num_features = 64
+
+            def forward(self, pixels):
+                return pixels
+
+        batches = [{"pixels": x[i : i + 50], "labels": y[i : i + 50]} for i in range(0, 200, 50)]
+        report = quick(rs.RandomSetNetwork(Named(), BUDGET), batches, batches)
+        assert report.last["step"] == 4
+
+    def test_options_of_lightnings_trainer(self, digits):
+        class Counter(lightning.Callback):
+            steps = 0
+
+            def on_train_batch_end(self, *_):
+                Counter.steps += 1
+
+        quick(
+            network(), digits[0], callbacks=[Counter()], limit_train_batches=3, accelerator="cpu", devices=1
+        )
+        assert Counter.steps == 3
+
+    def test_a_logger_of_the_user(self, digits, tmp_path):
+        from lightning.pytorch.loggers import CSVLogger
+
+        quick(network(), *digits, logger=CSVLogger(tmp_path, name="mine", version=""), out=tmp_path / "run")
+        assert "val_accuracy" in (tmp_path / "mine" / "metrics.csv").read_text()
+        assert "val_accuracy" in (tmp_path / "run" / "metrics.csv").read_text()
+
+
+class TestMistakes:
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"epochs": 0}, "epochs"),
+            ({"recipe": "slow"}, "paper, fast"),
+            ({"resume": True}, "no run folder"),
+            ({"keep": "best"}, "no run folder"),
+            ({"keep": "worst"}, "'last' or 'best'"),
+            ({"calibrated": True}, "no validation data"),
+        ],
+    )
+    def test_options(self, digits, options, message):
+        with pytest.raises(RandomSetError, match=message):
+            quick(network(), digits[0], **options)
+
+    def test_no_loss(self, digits):
+        with pytest.raises(RandomSetError, match=r"CrossEntropyLoss"):
+            quick(nn.Linear(64, 10), digits[0])
+
+    def test_no_labels(self, digits):
+        with pytest.raises(LabelError, match="no labels"):
+            quick(network(), TensorDataset(digits[0].tensors[0]))
+
+    def test_validation_data_twice(self, digits):
+        with pytest.raises(RandomSetError, match="twice"):
+            quick(network(), Module(digits), digits[1])
+
+    def test_without_lightning(self, digits, monkeypatch):
+        import sys
+
+        monkeypatch.setitem(sys.modules, "lightning", None)
+        with pytest.raises(ImportError, match=r"randomset\[train\]"):
+            quick(network(), digits[0])
+
+
+class TestPrecision:
+    def test_no_bfloat16_where_the_cpu_has_none(self, monkeypatch):
+        monkeypatch.setattr(precision, "cpu_has_bfloat16", lambda: False)
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+        assert precision.chosen_precision(None, "cpu") == "32-true"
+        with pytest.warns(RandomSetWarning, match="no native bfloat16"):
+            assert precision.chosen_precision("bf16-mixed", "cpu") == "32-true"
+        assert precision.chosen_precision("64-true", "cpu") == "64-true"
+        monkeypatch.setattr(precision, "cpu_has_bfloat16", lambda: True)
+        assert precision.chosen_precision(None, "cpu") == "bf16-mixed"
+        assert precision.chosen_precision("bf16-mixed", "cpu") == "bf16-mixed"
+
+    def test_gpus_by_their_age(self, monkeypatch):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+        for new, expected in ((True, "bf16-mixed"), (False, "16-mixed")):
+            monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda new=new, **_: new)
+            assert precision.chosen_precision(None, "auto") == expected
+
+    def test_mixed_precision_trains(self, digits, monkeypatch):
+        monkeypatch.setattr(precision, "cpu_has_bfloat16", lambda: True)
+        report = quick(network(), *digits, precision="bf16-mixed", limit_train_batches=3)
+        assert torch.tensor(report.last["loss"]).isfinite()
+
+
+class TestCalibration:
+    @pytest.fixture
+    def trained(self, digits):
+        model = network()
+        quick(model, digits[0], epochs=6, learning_rate=1e-2)
+        return model
+
+    def test_a_temperature_that_was_spoiled_is_found_again(self, digits, monkeypatch):
+        monkeypatch.setattr("randomset.training.calibration._SPREAD", 100.0)  # the likelihood alone
+        torch.manual_seed(0)
+        model = rs.RandomSetNetwork(backbones.mlp(64, (32,)), rs.Budget.singletons(10))
+        quick(model, digits[0], epochs=6, learning_rate=1e-2)
+        found = calibrate(model, digits[1]).temperature[0]
+        model.head.layers[-1].weight.data *= 3
+        model.head.layers[-1].bias.data *= 3
+        report = calibrate(model, digits[1])
+        assert report.temperature[0] == pytest.approx(3 * found, rel=0.05)
+        assert report.nll[1] < report.nll[0]
+        assert report.samples == 300
+
+    def test_what_it_reports_is_so(self, digits, trained):
+        report = calibrate(trained, digits[1])
+        x, y = digits[1].tensors
+        for number, calibrated in enumerate((False, True)):
+            answer = trained.predict(x, calibrated=calibrated)
+            right = (answer.labels == y).float()
+            assert report.accuracy[number] == pytest.approx(right.mean().item())
+            assert report.ece[number] == pytest.approx(calibration_error(answer.confidence, right), abs=1e-6)
+            likelihood = -answer.pignistic.gather(1, y[:, None]).log().mean().item()
+            assert report.nll[number] == pytest.approx(likelihood, abs=1e-5)
+        assert "decisions changed" in str(report)
+
+    def test_one_for_each_cardinality_is_no_less_likely(self, digits, trained):
+        one = calibrate(trained, digits[1])
+        several = calibrate(trained, digits[1], per_cardinality=True)
+        assert several.nll[1] <= one.nll[1] + 1e-6
+        assert len(several.temperature) in (1, 3)
+
+    def test_where_decisions_would_change_the_order_is_kept(self):
+        # The inputs are the logits. They are sure of themselves and right half of the time.
+        model = rs.RandomSetNetwork(nn.Identity(), rs.Budget.powerset(4), in_features=15)
+        model.head.layers[-1].weight.data = torch.eye(15)
+        model.head.layers[-1].bias.data.zero_()
+        torch.manual_seed(0)
+        logits = 4 * torch.randn(600, 15)
+        labels = torch.where(
+            torch.arange(600) % 2 == 0, model.predict(logits).labels, torch.randint(10, (600,))
+        )
+        report = calibrate(model, TensorDataset(logits, labels))
+        assert report.refused is not None
+        assert report.refused > 5
+        assert report.kind == "PignisticTemperature"
+        assert report.changed == 0
+        assert report.accuracy[0] == report.accuracy[1]
+        assert report.nll[1] < report.nll[0]
+        assert "would have changed" in str(report)
+
+    def test_a_handful_of_perfect_samples_does_not_make_it_sure(self, digits, trained):
+        x, y = digits[1].tensors
+        right = trained.predict(x).labels == y
+        few = TensorDataset(x[right][:30], y[right][:30])
+        assert calibrate(trained, few).temperature[0] > 0.5
+
+    def test_ignored_and_missing_labels(self, digits, trained):
+        x, y = digits[1].tensors
+        half = y.clone()
+        half[150:] = -100
+        expected = calibrate(trained, TensorDataset(x[:150], y[:150]))
+        assert calibrate(trained, TensorDataset(x, half)) == expected
+        with pytest.raises(LabelError, match="nothing to calibrate"):
+            calibrate(trained, TensorDataset(x, torch.full_like(y, -100)))
+        with pytest.raises(LabelError, match="no labels"):
+            calibrate(trained, TensorDataset(x))
+        with pytest.raises(RandomSetError, match="random-set"):
+            calibrate(nn.Linear(64, 10), digits[1])
