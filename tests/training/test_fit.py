@@ -282,7 +282,7 @@ class TestCalibration:
         torch.manual_seed(0)
         logits = 4 * torch.randn(600, 15)
         labels = torch.where(
-            torch.arange(600) % 2 == 0, model.predict(logits).labels, torch.randint(10, (600,))
+            torch.arange(600) % 2 == 0, model.predict(logits).labels, torch.randint(4, (600,))
         )
         report = calibrate(model, TensorDataset(logits, labels))
         assert report.refused is not None

@@ -142,6 +142,10 @@ def _predictions(
             labels = labels.to(network.device)
             used = labels >= 0 if labels.dim() == 1 else torch.ones(len(labels), dtype=torch.bool)
             logits = call_with(network, moved(inputs, network.device))
+            if labels.dim() == 1 and (labels >= n).any():
+                raise LabelError(
+                    "a label is not a class index", got=int(labels.max()), expected=f"0 to {n - 1}"
+                )
             if labels.dim() == 1:
                 labels = torch.nn.functional.one_hot(labels.clamp_min(0).long(), n)
             parts.append(

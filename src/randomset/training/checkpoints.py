@@ -158,7 +158,7 @@ def checked_checkpoint(path: Path, engine: Engine) -> dict[str, Any]:
     except Exception as error:  # whatever a damaged file makes torch say
         raise FileFormatError(
             "the checkpoint is not whole, or no checkpoint",
-            got=f"{path}: {str(error).splitlines()[0][:120]}",
+            got=f"{path}: {(str(error) or type(error).__name__).splitlines()[0][:120]}",
             remedy=remedy,
         ) from None
     state = checkpoint.get("randomset") if isinstance(checkpoint, dict) else None

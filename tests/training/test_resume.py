@@ -1,0 +1,292 @@
+"""Stopping and going on: at any batch, by any means, with the weights of a run that never stopped."""
+
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from torch.utils.data import DataLoader, TensorDataset
+
+import randomset as rs
+from randomset.errors import FileFormatError, RandomSetError
+from randomset.nn import backbones
+from randomset.training import TrainingStopped, checkpoints
+
+SCRIPT = """
+import sys, time, torch
+import randomset as rs
+from randomset.nn import backbones
+from sklearn.datasets import load_digits
+from torch.utils.data import TensorDataset
+
+class Slowly(rs.RandomSetNetwork):
+    def forward(self, *inputs):
+        if self.training:
+            print("step", flush=True)
+            time.sleep(float(sys.argv[2]))
+        return super().forward(*inputs)
+
+data = load_digits()
+x, y = torch.tensor(data.data, dtype=torch.float32) / 16, torch.tensor(data.target)
+torch.manual_seed(0)
+network = Slowly(backbones.mlp(64, (32,), dropout=0.3), rs.Budget.from_sets([{3, 8}, {4, 9}], 10))
+report = rs.fit(
+    network, TensorDataset(x[:384], y[:384]), TensorDataset(x[400:500], y[400:500]), epochs=4, batch_size=64,
+    out=sys.argv[1], resume=True, checkpoint_steps=1, progress=False,
+)
+network.save(sys.argv[1])
+print("done", len(report.history))
+"""
+
+
+@pytest.fixture(scope="module")
+def digits():
+    data = load_digits()
+    x, y = torch.tensor(data.data, dtype=torch.float32) / 16, torch.tensor(data.target)
+    return TensorDataset(x[:200], y[:200]), TensorDataset(x[200:300], y[200:300])
+
+
+def network(budget=None):
+    torch.manual_seed(0)
+    budget = budget or rs.Budget.from_sets([{3, 8}, {4, 9}, {1, 7, 8}], 10)
+    return rs.RandomSetNetwork(backbones.mlp(64, (16,), dropout=0.3), budget)
+
+
+def train(model, *data, **options):
+    return rs.fit(model, *data, **{"epochs": 3, "batch_size": 64, "progress": False, **options})
+
+
+def without_speed(history):
+    return [{k: v for k, v in row.items() if k != "samples_per_second"} for row in history]
+
+
+def assert_same(one, two):
+    for name, tensor in one.state_dict().items():
+        assert torch.equal(tensor, two.state_dict()[name]), name
+
+
+class TestExactResume:
+    @pytest.mark.parametrize("validated", [True, False])
+    @pytest.mark.parametrize("recipe", ["fast", "paper"])
+    def test_from_every_checkpoint(self, digits, tmp_path, monkeypatch, validated, recipe):
+        kept = []
+        write = checkpoints.RunCheckpoints._write
+
+        def keeping(self, trainer, engine, name):
+            write(self, trainer, engine, name)
+            if name == "last.ckpt":
+                kept.append(tmp_path / f"{len(kept)}.ckpt")
+                shutil.copyfile(self.folder / name, kept[-1])
+
+        monkeypatch.setattr(checkpoints.RunCheckpoints, "_write", keeping)
+        data = digits if validated else digits[:1]
+        whole = network()
+        report = train(whole, *data, out=tmp_path / "whole", checkpoint_steps=1, recipe=recipe)
+        places = list(kept)
+        assert len(places) == 3 * 4  # after each of the first three of four batches, and after the epoch
+        for place in places:
+            again = network()
+            resumed = train(again, *data, out=tmp_path / "again", resume=place, recipe=recipe)
+            assert_same(whole, again)
+            assert without_speed(resumed.history) == without_speed(report.history)
+
+    def test_a_loader_is_gone_on_with_too(self, digits, tmp_path, monkeypatch):
+        data = DataLoader(digits[0], 64, shuffle=True)
+        whole = network()
+        train(whole, data)
+        stopped = network()
+        with monkeypatch.context() as patch:
+            patch.setattr(checkpoints.RunCheckpoints, "on_train_batch_end", _stop_at(4))
+            with pytest.raises(TrainingStopped, match="resume=True"):
+                train(stopped, data, out=tmp_path)
+        again = network()
+        train(again, data, out=tmp_path, resume=True)
+        assert_same(whole, again)
+
+    def test_a_run_that_is_done_is_done(self, digits, tmp_path):
+        first = network()
+        report = train(first, *digits, out=tmp_path)
+        again = network()
+        resumed = train(again, *digits, out=tmp_path, resume=True)
+        assert_same(first, again)
+        assert without_speed(resumed.history) == without_speed(report.history)
+
+    def test_more_epochs_where_the_schedule_allows_it(self, digits, tmp_path):
+        recipe = rs.Recipe(schedule="constant")
+        whole = network()
+        train(whole, *digits, recipe=recipe, epochs=5)
+        part = network()
+        train(part, *digits, recipe=recipe, epochs=2, out=tmp_path)
+        again = network()
+        report = train(again, *digits, recipe=recipe, epochs=5, out=tmp_path, resume=True)
+        assert_same(whole, again)
+        assert len(report.history) == 5
+        assert len((tmp_path / "metrics.csv").read_text().splitlines()) == 6
+
+    def test_nothing_to_go_on_from_is_a_start(self, digits, tmp_path):
+        assert len(train(network(), *digits, out=tmp_path, resume=True).history) == 3
+
+    def test_other_loaders_are_kept_at_the_end_of_epochs(self, digits, tmp_path):
+        batches = DataLoader(digits[0], batch_sampler=[list(range(i, i + 50)) for i in range(0, 200, 50)])
+        whole = network()
+        train(whole, batches, out=tmp_path / "whole")
+        train(part := network(), batches, out=tmp_path / "part", checkpoint_steps=1, epochs=3)
+        del part
+        again = network()
+        train(again, batches, out=tmp_path / "part", resume=True)
+        assert_same(whole, again)
+
+
+def _stop_at(step):
+    original = checkpoints.RunCheckpoints.on_train_batch_end
+
+    def stopping(self, trainer, engine, *arguments):
+        if trainer.global_step == step:
+            self.received = signal.SIGTERM
+        original(self, trainer, engine, *arguments)
+
+    return stopping
+
+
+class TestFiles:
+    @pytest.fixture
+    def run(self, digits, tmp_path):
+        train(network(), *digits, out=tmp_path)
+        return tmp_path / "checkpoints"
+
+    def test_last_previous_and_best(self, run):
+        assert sorted(p.name for p in run.iterdir()) == ["best.ckpt", "last.ckpt", "previous.ckpt"]
+        epochs = {p.name: torch.load(p, weights_only=True)["randomset"]["epoch"] for p in run.iterdir()}
+        assert (epochs["last.ckpt"], epochs["previous.ckpt"]) == (3, 2)
+
+    def test_the_best_weights_can_be_kept(self, digits, tmp_path):
+        # A learning rate that explodes makes the first epoch the best.
+        recipe = rs.Recipe(schedule="steps", milestones=(1,), factor=1e5, learning_rate=3e-3)
+        model = network()
+        report = train(model, *digits, recipe=recipe, out=tmp_path, keep="best", calibrated=False)
+        assert report.best["epoch"] == 1
+        x, y = digits[1].tensors
+        accuracy = (model.predict(x).labels == y).float().mean().item()
+        assert accuracy == pytest.approx(report.best["val_accuracy"])
+        assert report.best["val_accuracy"] > report.last["val_accuracy"]
+
+    @pytest.mark.parametrize("size", [0, 1, 100, 0.5, -1])
+    def test_a_truncated_checkpoint_is_refused_by_name(self, digits, run, size):
+        whole = (run / "last.ckpt").read_bytes()
+        (run / "last.ckpt").write_bytes(whole[: int(size * len(whole)) if size == 0.5 else size])
+        before = (run / "previous.ckpt").read_bytes()
+        with pytest.raises(FileFormatError, match=r"last\.ckpt.*previous\.ckpt"):
+            train(network(), *digits, out=run.parent, resume=True)
+        assert (run / "previous.ckpt").read_bytes() == before
+        resumed = train(network(), *digits, out=run.parent, resume=run / "previous.ckpt")
+        assert len(resumed.history) == 3
+
+    def test_foreign_checkpoints(self, digits, run):
+        for content in ({"state_dict": {}}, [1, 2], {"randomset": {"format": "other"}}):
+            torch.save(content, run / "last.ckpt")
+            with pytest.raises(FileFormatError, match=r"not written by randomset.*last\.ckpt"):
+                train(network(), *digits, out=run.parent, resume=True)
+
+    def test_a_checkpoint_never_runs_code(self, digits, run, tmp_path):
+        class Evil:
+            def __reduce__(self):
+                return (exec, (f"open({str(tmp_path / 'evil')!r}, 'w')",))
+
+        torch.save({"randomset": Evil()}, run / "last.ckpt")
+        with pytest.raises(FileFormatError, match=r"last\.ckpt"):
+            train(network(), *digits, out=run.parent, resume=True)
+        assert not (tmp_path / "evil").exists()
+
+    def test_a_checkpoint_of_another_network(self, digits, run):
+        other = network(rs.Budget.from_sets([{3, 8}], 10))
+        with pytest.raises(FileFormatError, match="another network"):
+            train(other, *digits, out=run.parent, resume=True)
+        swapped = network(rs.Budget.from_sets([{2, 8}, {4, 9}, {1, 7, 8}], 10))  # the same shapes
+        with pytest.raises(RandomSetError, match=r"another (network|budget)"):
+            train(swapped, *digits, out=run.parent, resume=True)
+
+    def test_another_recipe_or_seed(self, digits, run):
+        with pytest.raises(RandomSetError, match="batch_size 64 → 32"):
+            train(network(), *digits, out=run.parent, resume=True, batch_size=32)
+        with pytest.raises(RandomSetError, match="another seed"):
+            train(network(), *digits, out=run.parent, resume=True, seed=1)
+
+    def test_a_path_that_is_not_there(self, digits, run):
+        with pytest.raises(FileFormatError, match="no checkpoint"):
+            train(network(), *digits, out=run.parent, resume=run / "none.ckpt")
+
+    def test_a_failed_write_keeps_the_last_one(self, digits, tmp_path, monkeypatch):
+        train(network(), *digits, out=tmp_path, epochs=1)
+        before = (tmp_path / "checkpoints" / "last.ckpt").read_bytes()
+        from lightning import Trainer
+
+        def full(self, path, *arguments, **options):
+            raise OSError("no space left on device")
+
+        monkeypatch.setattr(Trainer, "save_checkpoint", full)
+        with pytest.raises(OSError, match="no space"):
+            train(network(), *digits, out=tmp_path, epochs=1)
+        assert (tmp_path / "checkpoints" / "last.ckpt").read_bytes() == before
+
+
+def start(tmp_path, pause):
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT, encoding="utf-8")
+    command = [sys.executable, str(script), str(tmp_path / "run"), str(pause)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def wait_for_steps(process, count):
+    seen = 0
+    while seen < count:
+        line = process.stdout.readline()
+        assert line, process.stderr.read()
+        seen += line == "step\n"
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("unbroken")
+    process = start(folder, 0)
+    _, error = process.communicate()
+    assert process.returncode == 0, error
+    return rs.RandomSetNetwork.load(folder / "run")
+
+
+@pytest.mark.slow
+class TestSignals:
+    def test_killed_in_the_middle_of_an_epoch(self, tmp_path, unbroken):
+        process = start(tmp_path, 0.2)
+        wait_for_steps(process, 9)  # of 4 epochs with 6 batches
+        process.kill()
+        assert process.wait() == -signal.SIGKILL
+        state = torch.load(tmp_path / "run" / "checkpoints" / "last.ckpt", weights_only=True)["randomset"]
+        assert state["epoch"] == 1
+        assert state["position"] in (1, 2)
+        again = start(tmp_path, 0)
+        out, error = again.communicate()
+        assert again.returncode == 0, error
+        assert "done 4" in out
+        assert out.count("step") < 24 - 6
+        assert_same(unbroken, rs.RandomSetNetwork.load(tmp_path / "run"))
+
+    @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+    def test_asked_to_stop(self, tmp_path, unbroken, number):
+        process = start(tmp_path, 0.2)
+        wait_for_steps(process, 8)
+        time.sleep(0.05)
+        process.send_signal(number)
+        out, error = process.communicate()
+        assert process.returncode not in (0, None)
+        assert f"stopped by {number.name}" in error
+        assert "last.ckpt" in error
+        assert "resume=True" in error
+        again = start(tmp_path, 0)
+        out, error = again.communicate()
+        assert again.returncode == 0, error
+        assert out.count("step") <= 24 - 7
+        assert_same(unbroken, rs.RandomSetNetwork.load(tmp_path / "run"))
