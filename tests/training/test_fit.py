@@ -1,16 +1,17 @@
 """Training: it learns, it logs, it takes data of every kind, it says what is wrong."""
 
 import csv
+import signal
 
 import lightning
 import pytest
 import torch
 from sklearn.datasets import load_digits
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import randomset as rs
-from randomset.errors import LabelError, RandomSetError, RandomSetWarning
+from randomset.errors import LabelError, RandomSetError, RandomSetWarning, ShapeError
 from randomset.nn import backbones
 from randomset.training import precision
 from randomset.training.calibration import calibrate, calibration_error
@@ -186,11 +187,42 @@ class TestMistakes:
             ({"keep": "best"}, "no run folder"),
             ({"keep": "worst"}, "'last' or 'best'"),
             ({"calibrated": True}, "no validation data"),
+            ({"max_epochs": 3}, "epochs="),
         ],
     )
     def test_options(self, digits, options, message):
         with pytest.raises(RandomSetError, match=message):
             quick(network(), digits[0], **options)
+
+    def test_the_best_of_no_validation(self, digits, tmp_path):
+        with pytest.raises(RandomSetError, match="no validation data"):
+            quick(network(), digits[0], keep="best", out=tmp_path)
+
+    def test_a_stream_needs_a_schedule_without_an_end(self, digits):
+        class Stream(IterableDataset):
+            def __iter__(self):
+                yield from digits[0]
+
+        with pytest.raises(RandomSetError, match="max_steps"):
+            quick(network(), Stream())
+        report = quick(network(), Stream(), recipe=rs.Recipe(schedule="constant"), epochs=2)
+        assert report.last["step"] == 26
+        assert quick(network(), Stream(), max_steps=5).last["step"] == 5
+
+    def test_no_data(self, digits, tmp_path):
+        with pytest.raises(ShapeError, match="no training data"):
+            quick(network(), [])
+        with pytest.raises(ShapeError, match="no validation data"):
+            quick(network(), digits[0], [])
+        (tmp_path / "file").write_text("x")
+        with pytest.raises(RandomSetError, match="cannot be made"):
+            quick(network(), digits[0], out=tmp_path / "file")
+
+    def test_labels_that_cannot_be_calibrated_on(self, digits):
+        x, _ = digits[0].tensors
+        masses = TensorDataset(x, torch.eye(13)[torch.arange(len(x)) % 13])
+        with pytest.warns(RandomSetWarning, match="not calibrated"):
+            assert quick(network(), masses, masses).calibration is None
 
     def test_no_loss(self, digits):
         with pytest.raises(RandomSetError, match=r"CrossEntropyLoss"):
@@ -210,6 +242,55 @@ class TestMistakes:
         monkeypatch.setitem(sys.modules, "lightning", None)
         with pytest.raises(ImportError, match=r"randomset\[train\]"):
             quick(network(), digits[0])
+
+
+class TestDetails:
+    def test_ignored_labels_of_the_loss_are_ignored_everywhere(self, digits):
+        x, y = digits[1].tensors
+        for index in (-1, 255):
+            marked = torch.cat((y[:100], torch.full((200,), index)))
+            model = network()
+            loss = rs.RandomSetLoss(BUDGET, ignore_index=index)
+            row = quick(model, digits[0], TensorDataset(x, marked), loss=loss, epochs=2)
+            expected = quick(network(), digits[0], TensorDataset(x[:100], y[:100]), epochs=2)
+            assert row.last["val_accuracy"] == pytest.approx(expected.last["val_accuracy"])
+            assert row.calibration.samples == 100
+
+    def test_doubles_and_numpy(self, digits):
+        x, y = digits[0].tensors
+        assert quick(network(), TensorDataset(x.double(), y)).last["loss"] > 0
+        report = quick(network().double(), digits[0], digits[1], precision="64-true")
+        assert report.calibration is not None
+
+    def test_epochs_without_validation_have_no_values(self, digits):
+        history = quick(network(), *digits, epochs=4, check_val_every_n_epoch=2).history
+        assert ["val_accuracy" in row for row in history] == [False, True, False, True]
+
+    def test_micro_batches_have_masks_of_their_own(self, digits):
+        masks = []
+
+        class Watching(nn.Module):
+            num_features = 64
+
+            def forward(self, x):
+                dropped = nn.functional.dropout(torch.ones(64), 0.5, self.training)
+                if self.training:
+                    masks.append(dropped)
+                return x * dropped
+
+        model = rs.RandomSetNetwork(Watching(), BUDGET)
+        quick(model, digits[0], accumulate_grad_batches=2)
+        assert len({tuple(mask.tolist()) for mask in masks}) == len(masks) == 13
+
+    def test_ctrl_c_without_a_folder_is_a_keyboard_interrupt(self, digits):
+        class Interrupted(lightning.Callback):
+            def on_train_batch_end(self, *_):
+                raise KeyboardInterrupt
+
+        handler = signal.getsignal(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            quick(network(), digits[0], callbacks=[Interrupted()])
+        assert signal.getsignal(signal.SIGINT) is handler
 
 
 class TestPrecision:

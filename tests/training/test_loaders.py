@@ -2,7 +2,9 @@
 
 import dataclasses
 import itertools
+import random
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -10,7 +12,6 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler
 
 from randomset import Recipe
 from randomset.errors import RandomSetError, ShapeError
-from randomset.training import loaders
 from randomset.training.augmentation import shifted_and_flipped
 from randomset.training.loaders import EpochLoader, seed_from, training_loader, validation_loader
 
@@ -54,7 +55,7 @@ class TestEpochLoader:
         expected = seen(whole) + seen(whole)
         for start in range(6):
             loader = EpochLoader(NUMBERS, 4)
-            loader.epoch, loader.position = divmod(start, 3)
+            loader.start_at(*divmod(start, 3))
             rest = seen(loader)
             rest += seen(loader) if start < 3 else []
             assert rest == expected[start:]
@@ -82,7 +83,7 @@ class TestEpochLoader:
     def test_processes_share_every_batch(self, monkeypatch):
         parts = []
         for rank in range(2):
-            monkeypatch.setattr(loaders, "_processes", lambda rank=rank: (rank, 2))
+            monkeypatch.setattr(EpochLoader, "_processes", lambda self, rank=rank: (rank, 2))
             parts.append(seen(EpochLoader(NUMBERS, 4, seed=3)))
         monkeypatch.undo()
         whole = seen(EpochLoader(NUMBERS, 4, seed=3))
@@ -129,12 +130,40 @@ class TestKindsOfData:
             with pytest.raises(RandomSetError, match="no known kind"):
                 make()
 
-    def test_a_stream_is_taken_as_a_loader_only(self):
+    def test_a_stream_is_cut_into_batches(self):
         class Stream(IterableDataset):
             def __iter__(self):
                 yield from NUMBERS
 
-        assert isinstance(training_loader(Stream(), 4, 0, 0), Stream)
+        for loader in (training_loader(Stream(), 4, 0, 0), validation_loader(Stream(), 4, 0)):
+            assert seen(loader) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+
+    @pytest.mark.parametrize("workers", [0, 2])
+    def test_random_numbers_of_a_data_set_follow_from_the_sample(self, workers):
+        class Noisy(Slow):
+            def __getitem__(self, place):
+                return place, random.random() + np.random.rand() + torch.rand(()).item()  # noqa: NPY002
+
+        runs = []
+        for _ in range(2):
+            random.seed()
+            loader = EpochLoader(Noisy(), 4, seed=3, num_workers=workers)
+            epochs = [
+                {int(k): float(v) for batch in loader for k, v in zip(*batch, strict=True)} for _ in "12"
+            ]
+            runs.append(epochs)
+        assert runs[0] == runs[1]
+        assert runs[0][0] != runs[0][1]
+        assert len(set(runs[0][0].values())) == 10
+
+    def test_an_iteration_that_is_cut_short_is_over(self):
+        validation = validation_loader(NUMBERS, 4, 0)
+        for _ in range(3):
+            assert next(iter(validation))[0].tolist() == [0, 1, 2, 3]
+        training = training_loader(NUMBERS, 4, 1, 0)
+        expected = [seen(training)[0] for _ in range(3)]
+        training = training_loader(NUMBERS, 4, 1, 0)
+        assert [next(iter(training))[0].tolist() for _ in range(3)] == expected
 
 
 class TestRecipe:
@@ -204,7 +233,7 @@ class TestRecipe:
 
     def test_what_would_make_a_resumed_training_another_one(self):
         fast, longer = Recipe.fast(), Recipe.named("fast", epochs=99)
-        assert longer.differences(fast) == ["epochs 20 → 99"]
+        assert longer.differences(fast) == ["epochs 30 → 99"]
         steps = Recipe.paper()
         assert Recipe.named("paper", epochs=300).differences(steps) == []
         assert Recipe.named("paper", batch_size=7).differences(steps) == ["batch_size 128 → 7"]

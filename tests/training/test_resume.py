@@ -1,15 +1,17 @@
 """Stopping and going on: at any batch, by any means, with the weights of a run that never stopped."""
 
+import random
 import shutil
 import signal
 import subprocess
 import sys
 import time
 
+import lightning
 import pytest
 import torch
 from sklearn.datasets import load_digits
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset, WeightedRandomSampler
 
 import randomset as rs
 from randomset.errors import FileFormatError, RandomSetError
@@ -76,8 +78,8 @@ class TestExactResume:
         kept = []
         write = checkpoints.RunCheckpoints._write
 
-        def keeping(self, trainer, engine, name):
-            write(self, trainer, engine, name)
+        def keeping(self, trainer, engine, name, **options):
+            write(self, trainer, engine, name, **options)
             if name == "last.ckpt":
                 kept.append(tmp_path / f"{len(kept)}.ckpt")
                 shutil.copyfile(self.folder / name, kept[-1])
@@ -130,22 +132,77 @@ class TestExactResume:
     def test_nothing_to_go_on_from_is_a_start(self, digits, tmp_path):
         assert len(train(network(), *digits, out=tmp_path, resume=True).history) == 3
 
-    def test_other_loaders_are_kept_at_the_end_of_epochs(self, digits, tmp_path):
-        batches = DataLoader(digits[0], batch_sampler=[list(range(i, i + 50)) for i in range(0, 200, 50)])
+    @pytest.mark.parametrize("workers", [0, 1])
+    def test_random_transforms(self, digits, tmp_path, monkeypatch, workers):
+        assert_resumes_exactly(monkeypatch, tmp_path, lambda: (Noisy(digits[0]), digits[1]), workers=workers)
+
+    def test_other_samplers_from_the_last_epoch(self, digits, tmp_path, monkeypatch):
+        sampler = WeightedRandomSampler(torch.rand(200, generator=torch.Generator().manual_seed(0)), 200)
+        assert_resumes_exactly(monkeypatch, tmp_path, lambda: (DataLoader(digits[0], 64, sampler=sampler),))
+
+    def test_data_modules_from_the_last_epoch(self, digits, tmp_path, monkeypatch):
+        class Module(lightning.LightningDataModule):
+            def train_dataloader(self):
+                return DataLoader(digits[0], 64, shuffle=True)
+
+            def val_dataloader(self):
+                return DataLoader(digits[1], 64)
+
+        assert_resumes_exactly(monkeypatch, tmp_path, lambda: (Module(),))
+
+    def test_accumulated_gradients(self, digits, tmp_path, monkeypatch):
+        options = {"accumulate_grad_batches": 2, "checkpoint_steps": 1}
+        assert_resumes_exactly(monkeypatch, tmp_path, lambda: digits, **options)
+
+    def test_epochs_that_are_cut_short(self, digits, tmp_path, monkeypatch):
+        assert_resumes_exactly(monkeypatch, tmp_path, lambda: digits, step=7, limit_train_batches=3)
+
+    def test_the_network_may_be_calibrated_already(self, digits, tmp_path):
+        recipe = rs.Recipe(schedule="constant")
+        model = network()
+        train(model, *digits, out=tmp_path, recipe=recipe, epochs=2)
+        assert model.calibration is not None
+        train(model, *digits, out=tmp_path, recipe=recipe, epochs=3, resume=True)
         whole = network()
-        train(whole, batches, out=tmp_path / "whole")
-        train(part := network(), batches, out=tmp_path / "part", checkpoint_steps=1, epochs=3)
-        del part
-        again = network()
-        train(again, batches, out=tmp_path / "part", resume=True)
-        assert_same(whole, again)
+        train(whole, *digits, recipe=recipe)
+        assert_same(whole, model)
+
+
+class Noisy(Dataset):
+    """Adds noise to what it gives, as a random transform does."""
+
+    def __init__(self, data):
+        self.data = data
+
+    def __len__(self):
+        return len(self.data)
+
+    def __getitem__(self, place):
+        x, y = self.data[place]
+        return x + 0.1 * torch.randn(64) + 0.1 * random.random(), y
+
+
+def assert_resumes_exactly(monkeypatch, folder, make_data, step=9, **options):
+    """Train in one go; train until a step, stop, go on; compare."""
+    whole = network()
+    train(whole, *make_data(), out=folder / "whole", **options)
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoints.RunCheckpoints, "on_train_batch_end", _stop_at(step))
+        with pytest.raises(TrainingStopped):
+            train(network(), *make_data(), out=folder / "part", **options)
+    torch.rand(5)
+    random.random()
+    again = network()
+    train(again, *make_data(), out=folder / "part", resume=True, **options)
+    assert_same(whole, again)
 
 
 def _stop_at(step):
     original = checkpoints.RunCheckpoints.on_train_batch_end
 
     def stopping(self, trainer, engine, *arguments):
-        if trainer.global_step == step:
+        epoch, batch = trainer.current_epoch, trainer.fit_loop.epoch_loop.batch_progress.current.ready
+        if epoch * trainer.num_training_batches + batch >= step:
             self.received = signal.SIGTERM
         original(self, trainer, engine, *arguments)
 
@@ -215,12 +272,31 @@ class TestFiles:
         with pytest.raises(RandomSetError, match="another seed"):
             train(network(), *digits, out=run.parent, resume=True, seed=1)
 
+    def test_other_data_or_other_frozen_parts(self, digits, run):
+        with pytest.raises(RandomSetError, match=r"not those that the training began with.*'samples': 100"):
+            train(network(), digits[1], digits[1], out=run.parent, resume=True)
+        with pytest.raises(RandomSetError, match="Freeze the same parts"):
+            train(network().freeze_backbone(), *digits, out=run.parent, resume=True)
+
+    def test_a_checkpoint_without_its_parts(self, digits, run):
+        content = torch.load(run / "last.ckpt", weights_only=True)
+        del content["randomset"]["seed"]
+        torch.save(content, run / "last.ckpt")
+        with pytest.raises(FileFormatError, match=r"lacks some of its parts.*last\.ckpt"):
+            train(network(), *digits, out=run.parent, resume=True)
+
+    def test_a_run_is_not_overwritten(self, digits, run):
+        before = (run / "last.ckpt").read_bytes()
+        with pytest.raises(FileFormatError, match="resume=True"):
+            train(network(), *digits, out=run.parent)
+        assert (run / "last.ckpt").read_bytes() == before
+
     def test_a_path_that_is_not_there(self, digits, run):
         with pytest.raises(FileFormatError, match="no checkpoint"):
             train(network(), *digits, out=run.parent, resume=run / "none.ckpt")
 
     def test_a_failed_write_keeps_the_last_one(self, digits, tmp_path, monkeypatch):
-        train(network(), *digits, out=tmp_path, epochs=1)
+        train(network(), *digits, out=tmp_path, epochs=1, recipe=rs.Recipe(schedule="constant"))
         before = (tmp_path / "checkpoints" / "last.ckpt").read_bytes()
         from lightning import Trainer
 
@@ -229,7 +305,7 @@ class TestFiles:
 
         monkeypatch.setattr(Trainer, "save_checkpoint", full)
         with pytest.raises(OSError, match="no space"):
-            train(network(), *digits, out=tmp_path, epochs=1)
+            train(network(), *digits, out=tmp_path, recipe=rs.Recipe(schedule="constant"), resume=True)
         assert (tmp_path / "checkpoints" / "last.ckpt").read_bytes() == before
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from randomset.errors import RandomSetError
 
-__all__ = ["call_with", "evaluating", "flat_features", "moved", "split_batch"]
+__all__ = ["as_floating", "call_with", "evaluating", "flat_features", "moved", "split_batch"]
 
 
 def call_with(model: nn.Module, inputs: Any) -> Any:
@@ -45,6 +45,17 @@ def moved(batch: Any, device: torch.device) -> Any:
     if isinstance(batch, (tuple, list)):
         return [moved(value, device) for value in batch]
     return batch
+
+
+def as_floating(inputs: Any, dtype: torch.dtype) -> Any:
+    """Turn arrays into tensors, and give floats the type of a network; bytes and tokens stay as they are."""
+    if isinstance(inputs, Mapping):
+        return {name: as_floating(value, dtype) for name, value in inputs.items()}
+    if not isinstance(inputs, Tensor) and hasattr(inputs, "__array__"):
+        inputs = torch.as_tensor(inputs.__array__())
+    if isinstance(inputs, Tensor) and inputs.is_floating_point():
+        return inputs.to(dtype)
+    return inputs
 
 
 def flat_features(features: Tensor, channels_first: bool) -> Tensor:

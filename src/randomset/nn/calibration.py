@@ -87,9 +87,11 @@ class PignisticTemperature(Calibration):
         moved = (betp.clamp_min(tiny).log() / self.temperature.to(betp.dtype)).softmax(-1)
         old, top = betp.max(-1, keepdim=True)
         new, even = moved.gather(-1, top), 1 / betp.shape[-1]
-        keep = torch.where(
-            new < old, (new - even) / (old - even).clamp_min(tiny), (1 - new) / (1 - old).clamp_min(tiny)
+        # Of beliefs that are nearly even, the limit: rounding would make anything of the quotient.
+        shrink = torch.where(
+            old - even > 1e-4, (new - even) / (old - even).clamp_min(tiny), 1 / self.temperature
         )
+        keep = torch.where(new < old, shrink, (1 - new) / (1 - old).clamp_min(tiny))
         keep = keep.clamp(0, 1)
         theta = torch.full_like(top, mass.shape[-1] - 1)
         receiver = torch.where(new < old, theta, top)  # the singletons come first, Θ comes last

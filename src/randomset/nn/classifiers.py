@@ -13,12 +13,12 @@ __all__ = ["feature_tensor", "last_linear", "removed"]
 _PROBABILITIES = (nn.Softmax, nn.LogSoftmax, nn.Sigmoid, nn.LogSigmoid)
 
 
-def last_linear(model: nn.Module, layer: str | None = None) -> str:
+def last_linear(model: nn.Module, layer: str | None = None, num_classes: int = 0) -> str:
     """Return the name of the linear layer that gives the classes.
 
     That is what timm's `get_classifier` returns; in a row of layers, the last; else the one linear layer
-    whose output no other layer takes, and of several the one nearest to the model's surface (an auxiliary
-    head lies deeper).
+    whose output no other layer takes. Of several it is the one nearest to the model's surface (an auxiliary
+    head lies deeper), and of these the one with as many outputs as there are classes.
 
     >>> last_linear(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)))
     '2'
@@ -47,14 +47,17 @@ def last_linear(model: nn.Module, layer: str | None = None) -> str:
         last = inside[-1]
         return last if last in linears else f"{last}.{last_linear(model.get_submodule(last))}"
     taken = [(name, _width_taken(module)) for name, module in model.named_modules()]
+    several = {name: module for name, module in linears.items() if module.out_features > 1} or linears
     fitting = [
         name
-        for name, module in linears.items()
+        for name, module in several.items()
         if not any(width == module.out_features and other != name for other, width in taken)
     ]
-    fitting = fitting or list(linears)
+    fitting = fitting or list(several)
     depth = min(name.count(".") for name in fitting)
     nearest = [name for name in fitting if name.count(".") == depth]
+    matching = [name for name in nearest if linears[name].out_features == num_classes]
+    nearest = matching if len(matching) == 1 else nearest
     if len(nearest) > 1:
         raise RandomSetError(
             "several layers could give the classes",

@@ -42,7 +42,7 @@ class _BeliefLoss(nn.Module):
         self.operators = BudgetOperators(budget)
         self.ignore_index = ignore_index
         self.terms: dict[str, Tensor] = {}
-        """The terms of the last call by name, without gradient: what to log."""
+        """The last call's loss and terms by name, without gradient, over the batch of all processes."""
         for name, weights, count in (
             ("class_weights", class_weights, budget.num_classes),
             ("set_weights", set_weights, len(budget)),
@@ -89,7 +89,7 @@ class _BeliefLoss(nn.Module):
                 got=f"labels {tuple(labels.shape)} for logits {tuple(logits.shape)}",
                 expected="one label for each sample",
             )
-        weight = None if weight is None else _sample_weights(weight, logits)
+        weight = None if weight is None else _sample_weights(torch.as_tensor(weight), logits)
         if labels.dim() == 1:
             used = labels != self.ignore_index
             if not used.all():
@@ -140,7 +140,7 @@ class _BeliefLoss(nn.Module):
         if distributed and self.training and torch.is_grad_enabled():
             processes = torch.distributed.get_world_size()
             torch.distributed.all_reduce(totals)
-        whole = totals[-1].clamp_min(torch.finfo(totals.dtype).tiny)  # a batch of ignored labels gives zero
+        whole = totals[-1].where(totals[-1] > 0, 1)  # a batch of ignored labels gives zero
         return [one * processes / whole for one in sums], list(totals[:-1] / whole)
 
 
@@ -165,8 +165,8 @@ class RandomSetLoss(_BeliefLoss):
     >>> budget = Budget.from_sets([{"cat", "dog"}], ["cat", "dog", "car"])
     >>> loss = RandomSetLoss(budget)
     >>> value = loss(torch.zeros(2, 4), torch.tensor([0, 2]))  # every belief 0.5, {cat, dog} has mass −0.5
-    >>> value, loss.terms
-    (tensor(0.6936), {'bce': tensor(0.6931), 'M_r': tensor(0.5000), 'M_s': tensor(0.)})
+    >>> {name: round(term.item(), 4) for name, term in loss.terms.items()}
+    {'loss': 0.6936, 'bce': 0.6931, 'M_r': 0.5, 'M_s': 0.0}
     """
 
     def __init__(self, budget: Budget, alpha: float = 1e-3, beta: float = 1e-3, **options: Any) -> None:
@@ -183,7 +183,9 @@ class RandomSetLoss(_BeliefLoss):
         bce, m_r, total = parts
         # The hinge opens by the mean over all processes; what passes through it is this process's part.
         m_s = (total - 1) * (means[2] > 1)
-        self.terms = {"bce": means[0], "M_r": means[1], "M_s": (means[2] - 1).clamp_min(0)}
+        hinge = (means[2] - 1).clamp_min(0)
+        whole = means[0] + self.alpha * means[1] + self.beta * hinge
+        self.terms = {"loss": whole, "bce": means[0], "M_r": means[1], "M_s": hinge}
         return bce + self.alpha * m_r + self.beta * m_s
 
     def extra_repr(self) -> str:  # noqa: D102
@@ -201,7 +203,7 @@ class NormalisedMassLoss(_BeliefLoss):
     >>> loss = NormalisedMassLoss(budget)
     >>> value = loss(torch.zeros(2, 4), torch.tensor([0, 2]))
     >>> {name: round(term.item(), 3) for name, term in loss.terms.items()}
-    {'bce': 0.693, 'bce_norm': 0.676}
+    {'loss': 1.369, 'bce': 0.693, 'bce_norm': 0.676}
     """
 
     def __init__(self, budget: Budget, scale: float = 1.0, **options: Any) -> None:
@@ -221,7 +223,7 @@ class NormalisedMassLoss(_BeliefLoss):
         normalised = nn.functional.binary_cross_entropy(belief, target, reduction="none")
         norm = self._mean_over_sets(normalised)
         parts, means = self._batch_means(weight, self._entropy(logits, target), norm)
-        self.terms = {"bce": means[0], "bce_norm": means[1]}
+        self.terms = {"loss": means[0] + means[1], "bce": means[0], "bce_norm": means[1]}
         return parts[0] + parts[1]
 
     def extra_repr(self) -> str:  # noqa: D102
@@ -248,6 +250,8 @@ def _sample_weights(weight: Tensor, logits: Tensor) -> Tensor:
             got=str(tuple(weight.shape)),
             expected=f"({len(logits)},)",
         )
-    if not torch.compiler.is_compiling() and not (weight >= 0).all():
-        raise RandomSetError("a weight is negative or not a number", got=weight.min().item())
-    return weight.to(logits.dtype)
+    if not torch.compiler.is_compiling() and not ((weight >= 0) & weight.isfinite()).all():
+        raise RandomSetError(
+            "a weight is negative or not finite", got=f"from {weight.min().item()} to {weight.max().item()}"
+        )
+    return weight.to(logits)

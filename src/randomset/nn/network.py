@@ -9,13 +9,20 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data import DataLoader, Dataset
 
 from randomset.belief.budget import Budget
 from randomset.belief.operators import BudgetOperators
 from randomset.belief.random_set import RandomSet
 from randomset.belief.repair import Repair
-from randomset.budgeting.batches import call_with, evaluating, flat_features, moved, split_batch
+from randomset.budgeting.batches import (
+    as_floating,
+    call_with,
+    evaluating,
+    flat_features,
+    moved,
+    split_batch,
+)
 from randomset.errors import RandomSetError, ShapeError
 from randomset.nn import storage
 from randomset.nn.calibration import Calibration
@@ -97,7 +104,7 @@ class RandomSetNetwork(nn.Module):
         """
         if not isinstance(model, nn.Module):
             raise RandomSetError("the classifier is no torch module", got=type(model).__name__)
-        name = last_linear(model, layer)
+        name = last_linear(model, layer, budget.num_classes)
         backbone = copy.deepcopy(model)
         network = cls(backbone, budget, in_features=removed(backbone, name), **options)
         network.replaced_layer, network._unseen = name, True
@@ -142,13 +149,25 @@ class RandomSetNetwork(nn.Module):
 
     def features(self, *inputs: Any, **named: Any) -> Tensor:
         """Return what the backbone yields, as (B × F)."""
-        if self.preprocess is not None and inputs:
-            inputs = (self.preprocess(inputs[0]), *inputs[1:])
+        if self.preprocess is not None:
+            inputs, named = self._preprocessed(inputs, named)
         if self._unseen and not torch.compiler.is_compiling():
             output = self._watched(inputs, named)
         else:
             output = feature_tensor(self.backbone(*inputs, **named))
         return flat_features(output, channels_first=output.dim() > 3)
+
+    def _preprocessed(self, inputs: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        assert self.preprocess is not None
+        if inputs:
+            return (self.preprocess(inputs[0]), *inputs[1:]), named
+        if len(named) != 1:
+            raise RandomSetError(
+                "it is not clear which input is to be preprocessed",
+                got=", ".join(named) or "none",
+                remedy="Give that input first and without its name",
+            )
+        return (), {name: self.preprocess(value) for name, value in named.items()}
 
     def _watched(self, inputs: tuple[Any, ...], named: dict[str, Any]) -> Tensor:
         """See, once, whether what leaves a classifier is what reached the layer that was taken out."""
@@ -189,13 +208,15 @@ class RandomSetNetwork(nn.Module):
         answer is on the device of the tensor that came in, on the CPU for everything else. A calibration that
         the network has is used unless `calibrated=False`.
         """
-        batches, total, home = _batches(inputs, batch_size, self._floating())
+        batches, total, home = _batches(inputs, batch_size)
         shown = False if progress is None and (total or 2) < 2 else progress
         parts: list[RandomSet] = []
         with evaluating(self), progress_bar("predicting", total, shown) as advance:
             for batch in batches:
+                if isinstance(batch, (tuple, list)) and len(batch) == 3:
+                    batch = batch[:2]  # the third part are weights
                 found, _ = split_batch(batch)
-                logits = call_with(self, moved(_as_floating(found, self._floating()), self.device))
+                logits = call_with(self, moved(as_floating(found, self._floating()), self.device))
                 parts.append(self.random_set(logits, calibrated=calibrated, repair=repair).to(home))
                 advance(1)
         if not parts:
@@ -270,7 +291,7 @@ def _is_taken_from(output: Tensor, given: Tensor) -> bool:
     """Say whether an output is what a layer gave, or of a sequence the token that stands for it."""
     if given.dim() == 3 and output.shape == (given.shape[0], given.shape[2]):
         return bool((given == output[:, None]).all(2).any(1).all())
-    return given.shape == output.shape and torch.equal(given, output)
+    return given.shape == output.shape and torch.equal(given.nan_to_num(), output.nan_to_num())
 
 
 def _width_of(backbone: nn.Module) -> int:
@@ -300,7 +321,7 @@ def _width_of(backbone: nn.Module) -> int:
     )
 
 
-def _batches(inputs: Any, size: int, dtype: torch.dtype) -> tuple[Iterable[Any], int | None, Any]:
+def _batches(inputs: Any, size: int) -> tuple[Iterable[Any], int | None, Any]:
     """Cut inputs into batches; tell how many there will be, and where the answers shall be."""
     if isinstance(inputs, Mapping):
         return [inputs], 1, "cpu"
@@ -311,7 +332,7 @@ def _batches(inputs: Any, size: int, dtype: torch.dtype) -> tuple[Iterable[Any],
                 "there is nothing to predict", got=f"shape {tuple(found.shape)}", expected="(batch, …)"
             )
         return found.split(size), -(-len(found) // size), found.device
-    if isinstance(inputs, Dataset) and not isinstance(inputs, IterableDataset):
+    if isinstance(inputs, Dataset):
         inputs = DataLoader(inputs, batch_size=size)
     if not isinstance(inputs, (Iterable, Iterator)):
         raise ShapeError(
@@ -331,10 +352,3 @@ def _from_array(array: Any) -> Tensor:
         return torch.as_tensor(array.__array__())
     except (TypeError, ValueError) as error:
         raise ShapeError("the inputs are not numbers", got=str(error)) from None
-
-
-def _as_floating(inputs: Any, dtype: torch.dtype) -> Any:
-    """Give doubles the type of the network; whole numbers (bytes, tokens) are the network's own affair."""
-    if isinstance(inputs, Tensor):
-        return inputs.to(dtype) if inputs.is_floating_point() else inputs
-    return torch.as_tensor(inputs.__array__()) if hasattr(inputs, "__array__") else inputs

@@ -47,7 +47,7 @@ class Standardise(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return standardised inputs of the same shape."""
-        inputs = _as_floats(inputs)
+        inputs = _as_floats(inputs, self.mean.dtype)
         if inputs.dim() < 2 or (inputs.shape[1] != len(self.mean) and len(self.mean) != 1):
             raise ShapeError(
                 "the inputs do not fit what the network was made for",
@@ -62,7 +62,7 @@ class Standardise(nn.Module):
         return f"{len(self.mean)} features or channels"
 
 
-def _as_floats(inputs: Tensor) -> Tensor:
+def _as_floats(inputs: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     if inputs.dtype == torch.uint8:
-        return inputs.float() / 255
-    return inputs if inputs.is_floating_point() else inputs.float()
+        return inputs.to(dtype) / 255
+    return inputs if inputs.is_floating_point() else inputs.to(dtype)

@@ -72,6 +72,8 @@ def load(
         mean = state["preprocess.mean"]
         preprocess = Standardise(torch.zeros_like(mean), torch.ones_like(mean))
     network = _built(kind, description, backbone, preprocess)
+    precision = next((t.dtype for name, t in state.items() if name.startswith("head.layers.")), torch.float32)
+    network.to(precision)
     try:
         network.load_state_dict(state)
     except RuntimeError as error:
@@ -91,7 +93,7 @@ def _description(network: RandomSetNetwork) -> dict[str, Any]:
         "format": _FORMAT,
         "version": _VERSION,
         "budget": json.loads(network.budget.to_json()),
-        "backbone": getattr(network.backbone, "spec", None),
+        "backbone": network.backbone.spec if isinstance(network.backbone, backbones.Backbone) else None,
         "backbone_class": type(network.backbone).__name__,
         "replaced_layer": network.replaced_layer,
         "head": {
@@ -168,7 +170,9 @@ def _built(
         network.replaced_layer = layer
         network.calibration = calibration_from_spec(description["calibration"])
         network.notes = dict(description["notes"])
-    except (KeyError, TypeError, AttributeError) as error:
+    except RandomSetError:
+        raise
+    except (KeyError, TypeError, AttributeError, ValueError, RuntimeError, MemoryError) as error:
         raise FileFormatError("the description of the network is not whole", got=repr(error)) from None
     return network
 

@@ -12,7 +12,7 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 from randomset.belief.random_set import RandomSet
-from randomset.budgeting.batches import call_with, evaluating, moved, split_batch
+from randomset.budgeting.batches import as_floating, call_with, evaluating, moved, split_batch
 from randomset.errors import LabelError, RandomSetError
 from randomset.nn.calibration import BeliefTemperature, Calibration, PignisticTemperature
 from randomset.nn.network import RandomSetNetwork
@@ -62,6 +62,7 @@ def calibrate(
     data: Any,
     *,
     per_cardinality: bool = False,
+    ignore_index: int = -100,
     batch_size: int = 256,
     progress: bool | None = None,
 ) -> CalibrationReport:
@@ -76,13 +77,14 @@ def calibrate(
     Args:
         network: a trained network.
         data: a data set or loader of (inputs, labels), the labels class indices or set-valued.
+        ignore_index: samples with this class index are left out.
         per_cardinality: whether sets of one, two, three … classes each get a temperature.
         batch_size: samples that go through the network at once, for data sets.
         progress: whether to show a bar; None shows it on a terminal.
     """
     if not isinstance(network, RandomSetNetwork):
         raise RandomSetError("only random-set networks can be calibrated", got=type(network).__name__)
-    logits, target = _predictions(network, data, batch_size, progress)
+    logits, target = _predictions(network, data, ignore_index, batch_size, progress)
     operators = network.operators
     largest = max(map(len, network.budget.sets)) if per_cardinality else 1
 
@@ -129,32 +131,42 @@ def calibrate(
 
 @torch.no_grad()
 def _predictions(
-    network: RandomSetNetwork, data: Any, batch_size: int, progress: bool | None
+    network: RandomSetNetwork, data: Any, ignored: int, batch_size: int, progress: bool | None
 ) -> tuple[Tensor, Tensor]:
-    """Return belief logits, and labels as 0 or 1 for each class."""
-    n, parts = network.budget.num_classes, []
-    loader = validation_loader(data, batch_size, 0)
+    """Return belief logits, and how much of each label is on each class."""
+    parts = []
+    dtype = next(network.head.parameters()).dtype
     with evaluating(network), progress_bar("calibrating", None, progress) as advance:
-        for batch in loader:
+        for batch in validation_loader(data, batch_size, 0):
             inputs, labels = split_batch(list(batch)[:2] if isinstance(batch, (tuple, list)) else batch)
-            if not isinstance(labels, Tensor):
-                raise LabelError("the data to calibrate on have no labels", got=type(labels).__name__)
-            labels = labels.to(network.device)
-            used = labels >= 0 if labels.dim() == 1 else torch.ones(len(labels), dtype=torch.bool)
-            logits = call_with(network, moved(inputs, network.device))
-            if labels.dim() == 1 and (labels >= n).any():
-                raise LabelError(
-                    "a label is not a class index", got=int(labels.max()), expected=f"0 to {n - 1}"
-                )
-            if labels.dim() == 1:
-                labels = torch.nn.functional.one_hot(labels.clamp_min(0).long(), n)
-            parts.append(
-                (logits[used].double(), labels[used].double())
-            )  # ties are not to be broken by rounding
+            logits = call_with(network, moved(as_floating(inputs, dtype), network.device))
+            used, shares = _shares(labels, network.budget.num_classes, ignored)
+            # In double precision: ties are not to be broken by rounding.
+            parts.append((logits.double()[used.to(network.device)], shares.to(network.device)))
             advance(1)
     if not parts or not sum(len(one) for one, _ in parts):
         raise LabelError("there is nothing to calibrate on", got="no labelled sample")
     return torch.cat([one for one, _ in parts]), torch.cat([one for _, one in parts])
+
+
+def _shares(labels: Any, n: int, ignored: int) -> tuple[Tensor, Tensor]:
+    """Return which samples have a label, and its classes: 1 for each that is possible, or a distribution."""
+    if not isinstance(labels, Tensor):
+        raise LabelError("the data to calibrate on have no labels", got=type(labels).__name__)
+    if labels.dim() == 1:
+        used = labels != ignored
+        known = labels[used]
+        if len(known) and not 0 <= known.min() <= known.max() < n:
+            bad = known[(known < 0) | (known >= n)][0].item()
+            raise LabelError("a label is not a class index", got=bad, expected=f"0 to {n - 1}")
+        return used, torch.nn.functional.one_hot(known.long(), n).double()
+    if labels.shape[1:] != (n,):
+        raise LabelError(
+            "calibration needs labels over the classes",
+            got=f"labels of shape {tuple(labels.shape)}",
+            expected=f"class indices (B), or (B × {n})",
+        )
+    return torch.ones(len(labels), dtype=torch.bool), labels.double()
 
 
 def _search(objective: Callable[[Any], float], count: int) -> Any:

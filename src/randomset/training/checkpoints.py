@@ -51,6 +51,7 @@ class RunCheckpoints(Checkpoint):
         self.resumed = resumed
         self.best: tuple[float, float] | None = None
         self.received: int | None = None
+        self.within_epoch = False
         self._written = time.monotonic()
         self._handlers: dict[int, Any] = {}
 
@@ -72,8 +73,10 @@ class RunCheckpoints(Checkpoint):
             return  # the end of the epoch, after validation, is a better moment
         done = trainer.fit_loop.epoch_loop.batch_progress.current.ready
         due = done % self.steps == 0 if self.steps else self._due(trainer)
+        if done % trainer.accumulate_grad_batches:
+            return  # a checkpoint holds no gradients: wait until they are used
         if isinstance(self.loader, EpochLoader) and (due or stop):
-            self._write(trainer, engine, "last.ckpt")
+            self._write(trainer, engine, "last.ckpt", within_epoch=True)
         if stop:
             raise Stopped
 
@@ -113,7 +116,8 @@ class RunCheckpoints(Checkpoint):
 
     # -- how ------------------------------------------------------------------------------------
 
-    def _write(self, trainer: Trainer, engine: Engine, name: str) -> None:
+    def _write(self, trainer: Trainer, engine: Engine, name: str, *, within_epoch: bool = False) -> None:
+        self.within_epoch = within_epoch
         path = self.folder / name
         temporary = self.folder / f".{name}.part"
         trainer.save_checkpoint(temporary)  # by all processes; one of them writes
@@ -131,12 +135,13 @@ class RunCheckpoints(Checkpoint):
 
     def state_of(self, trainer: Trainer, engine: Engine) -> dict[str, Any]:
         """Return what is added to Lightning's checkpoint."""
-        within = isinstance(self.loader, EpochLoader) and self.loader.position
+        ours = isinstance(self.loader, EpochLoader)
         return {
             "format": FORMAT,
             "version": VERSION,
             "epoch": len(engine.history),
-            "position": self.loader.position if within else 0,
+            "position": self.loader.position if ours and self.within_epoch else 0,
+            "layout": self.loader.layout if ours else None,
             "best": None if self.best is None else list(self.best),
             **engine.state_for_checkpoint(),
         }
@@ -145,7 +150,7 @@ class RunCheckpoints(Checkpoint):
         checkpoint["randomset"] = self.state_of(trainer, engine)
 
 
-def checked_checkpoint(path: Path, engine: Engine) -> dict[str, Any]:
+def checked_checkpoint(path: Path, engine: Engine, loader: Any = None) -> dict[str, Any]:
     """Read a checkpoint, without running anything inside; refuse, by name, what is not ours or not whole."""
     if not path.is_file():
         raise FileFormatError(
@@ -168,6 +173,20 @@ def checked_checkpoint(path: Path, engine: Engine) -> dict[str, Any]:
         raise FileFormatError(
             "the checkpoint was written by another version", got=f"{path}: version {state.get('version')}"
         )
+    needed = {
+        "history",
+        "sums",
+        "seconds",
+        "recipe",
+        "seed",
+        "trained",
+        "epoch",
+        "position",
+        "layout",
+        "best",
+    }
+    if not needed <= set(state) or not {"state_dict", "optimizer_states", "loops"} <= set(checkpoint):
+        raise FileFormatError("the checkpoint lacks some of its parts", got=str(path), remedy=remedy)
     ours, theirs = engine.state_dict(), checkpoint["state_dict"]
     wrong = [name for name in ours if name not in theirs or theirs[name].shape != ours[name].shape]
     wrong += [name for name in theirs if name not in ours]
@@ -182,6 +201,20 @@ def checked_checkpoint(path: Path, engine: Engine) -> dict[str, Any]:
             "the checkpoint was trained by another recipe",
             got=", ".join(changed),
             remedy="Resume with the old recipe, or start anew in another folder",
+        )
+    if state["trained"] != engine.state_for_checkpoint()["trained"]:
+        raise RandomSetError(
+            "other weights are to be trained than before",
+            got=f"{len(engine.state_for_checkpoint()['trained'])} tensors",
+            expected=f"the {len(state['trained'])} that were trained",
+            remedy="Freeze the same parts as before",
+        )
+    layout = loader.layout if isinstance(loader, EpochLoader) else None
+    if loader is not None and layout != state["layout"]:
+        raise RandomSetError(
+            "the data are not those that the training began with",
+            got=str(layout),
+            expected=str(state["layout"]),
         )
     if state["seed"] != engine.seed:
         raise RandomSetError("the checkpoint has another seed", got=engine.seed, expected=str(state["seed"]))

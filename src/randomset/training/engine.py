@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import Any
 
@@ -11,16 +12,14 @@ from torch import Tensor, nn
 from torchmetrics import MeanMetric
 from torchmetrics.classification import BinaryCalibrationError
 
-from randomset.budgeting.batches import call_with, split_batch
-from randomset.errors import LabelError
+from randomset.budgeting.batches import as_floating, call_with, split_batch
+from randomset.errors import LabelError, RandomSetError, ShapeError
 from randomset.nn.classifiers import feature_tensor
 from randomset.training.augmentation import shifted_and_flipped
-from randomset.training.loaders import seed_from
+from randomset.training.loaders import seed_everything, seed_from
 from randomset.training.recipe import Recipe
 
 __all__ = ["Engine"]
-
-IGNORED = -100  # the class index that torch's losses and ours leave out by default
 
 
 class Engine(lightning.LightningModule):
@@ -36,8 +35,11 @@ class Engine(lightning.LightningModule):
         self.module, self.loss, self.recipe, self.seed = module, loss, recipe, seed
         self.history: list[dict[str, float]] = []
         self.sums: dict[str, Tensor] = {}
+        self.measured: dict[str, float] = {}
         self.seconds = 0.0
-        self._clock = 0.0
+        self._clock = self._rate = 0.0
+        self._begun = False
+        self.ignored = getattr(loss, "ignore_index", -100)
         self.means = nn.ModuleDict()
         self.calibration_error = BinaryCalibrationError(n_bins=15, norm="l1")
 
@@ -45,8 +47,8 @@ class Engine(lightning.LightningModule):
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Return the loss of a batch."""
-        self._seed_step()
-        inputs, labels, weight = _parts(batch)
+        self._seed(self.current_epoch, batch_idx, self.global_rank)
+        inputs, labels, weight = self._parts(batch)
         if (self.recipe.shift or self.recipe.flip) and isinstance(inputs, Tensor) and inputs.dim() == 4:
             inputs = shifted_and_flipped(inputs, self.recipe.shift, self.recipe.flip)
         outputs = feature_tensor(call_with(self.module, inputs))
@@ -58,17 +60,22 @@ class Engine(lightning.LightningModule):
             self.log("loss", value.detach(), prog_bar=True, logger=False)
         return value
 
-    def _seed_step(self) -> None:
+    def _seed(self, *place: int) -> None:
+        """Make the random numbers that follow depend on the place in the training alone."""
         # Not torch.manual_seed: on a machine without a GPU it spends milliseconds on noting it for later.
-        seed = seed_from(self.seed, self.global_step, self.global_rank)
+        seed = seed_from(self.seed, *place)
         torch.default_generator.manual_seed(seed)
         if self.device.type == "cuda":
             torch.cuda.manual_seed(seed)
         elif self.device.type == "mps":
             torch.mps.manual_seed(seed)
 
-    def on_train_epoch_start(self) -> None:  # noqa: D102
+    def on_train_epoch_start(self) -> None:
+        """Begin a new account; a loader that is not ours draws its order from the seed that is set here."""
         self.sums, self.seconds = {}, 0.0
+        if self._begun:  # the first iterator was made before; `fit` has set the seed
+            seed_everything(seed_from(self.seed, self.current_epoch))
+        self._begun = True
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:  # noqa: D102
         self._clock = time.perf_counter()
@@ -78,22 +85,19 @@ class Engine(lightning.LightningModule):
 
     def on_train_epoch_end(self) -> None:
         """Write the epoch's row of the history, and give it to the loggers."""
+        if not self.sums:
+            raise ShapeError("the training data gave no batch", got="an empty epoch", expected="at least one")
         names = [name for name in self.sums if name != "samples"]
         totals = torch.stack([self.sums[name].to(self.device) for name in (*names, "samples")])
         totals = self.trainer.strategy.reduce(totals, reduce_op="sum")
         row = {name: (totals[i] / totals[-1]).item() for i, name in enumerate(names)}
-        measured = self.trainer.callback_metrics
-        row |= {name: value.item() for name, value in measured.items() if name.startswith("val_")}
-        row["learning_rate"] = self.last_rate
+        row |= self.measured
+        self.measured = {}
+        row["learning_rate"] = self._rate
         row["samples_per_second"] = totals[-1].item() / max(self.seconds, 1e-9)
         self.history.append({"epoch": self.current_epoch + 1, "step": self.global_step, **row})
         for logger in self.loggers:
             logger.log_metrics(row, step=self.global_step)
-
-    @property
-    def last_rate(self) -> float:
-        """The learning rate of the step that was just taken."""
-        return self._rate
 
     def optimizer_step(
         self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Any = None
@@ -104,37 +108,46 @@ class Engine(lightning.LightningModule):
 
     def configure_optimizers(self) -> Any:  # noqa: D102
         optimizer = self.recipe.optimizer_for([self.module, self.loss])
-        steps = int(self.trainer.estimated_stepping_batches)
+        steps = self.trainer.estimated_stepping_batches
+        steps = int(steps) if math.isfinite(steps) else -1
+        if steps <= 0 and self.recipe.schedule in ("one-cycle", "cosine"):
+            raise RandomSetError(
+                "the schedule needs to know how long the training will be",
+                got=f"{self.recipe.schedule} and data without a length",
+                remedy='Give max_steps=…, or a Recipe with schedule="constant" or "steps"',
+            )
         return {"optimizer": optimizer, "lr_scheduler": self.recipe.scheduler_for(optimizer, steps)}
 
     # -- validation -----------------------------------------------------------------------------
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
         """Measure a batch: loss, accuracy, likelihood, calibration, and what the module itself tells."""
-        inputs, labels, _ = _parts(batch)
+        inputs, labels, _ = self._parts(batch)
         outputs = feature_tensor(call_with(self.module, inputs))
         self._note("val_loss", self.loss(outputs, labels).expand(len(outputs)))
         if hasattr(self.module, "diagnostics"):
             for name, values in self.module.diagnostics(outputs).items():  # type: ignore[operator]
                 self._note(f"val_{name}", values)
         found = self._probabilities(outputs)
-        hit = _probability_of_label(found, labels)
+        hit = _probability_of_label(found, labels, self.ignored)
         if hit is None:
             return
         confidence, predicted = found.max(1)
         right = _is_right(predicted, labels)
-        used = torch.ones_like(right) if labels.dim() > 1 else labels != IGNORED
+        used = torch.ones_like(right) if labels.dim() > 1 else labels != self.ignored
         self._note("val_accuracy", right[used].float())
         self._note("val_nll", -hit[used].clamp_min(1e-12).log())
         self.calibration_error.update(confidence[used].clamp(0, 1), right[used].int())
 
     def on_validation_epoch_end(self) -> None:  # noqa: D102
-        for name, mean in self.means.items():
-            self.log(name, mean.compute(), prog_bar=name == "val_accuracy", logger=False)  # type: ignore[operator]
+        self.measured = {name: mean.compute().item() for name, mean in self.means.items()}  # type: ignore[operator]
+        for mean in self.means.values():
             mean.reset()  # type: ignore[operator]
         if self.calibration_error.update_called:
-            self.log("val_ece", self.calibration_error.compute(), logger=False)
+            self.measured["val_ece"] = self.calibration_error.compute().item()
         self.calibration_error.reset()
+        for name, value in self.measured.items():  # for callbacks such as early stopping
+            self.log(name, value, prog_bar=name == "val_accuracy", logger=False)
 
     def _note(self, name: str, values: Tensor) -> None:
         if name not in self.means:
@@ -146,6 +159,21 @@ class Engine(lightning.LightningModule):
             return self.module.probabilities(outputs)  # type: ignore[operator]
         return outputs.float().softmax(-1)
 
+    def _parts(self, batch: Any) -> tuple[Any, Any, Tensor | None]:
+        """Separate inputs, labels and weights of a batch; floats get the type of the module."""
+        weight = None
+        if isinstance(batch, (tuple, list)) and len(batch) == 3:
+            *batch, weight = batch
+        inputs, labels = split_batch(batch)
+        if labels is None:
+            raise LabelError(
+                "the data give no labels",
+                got=f"a batch of type {type(batch).__name__}",
+                expected='(inputs, labels), (inputs, labels, weights), or a mapping with "labels"',
+            )
+        dtype = next((p.dtype for p in self.module.parameters() if p.is_floating_point()), torch.float32)
+        return as_floating(inputs, dtype), labels, weight
+
     # -- checkpoints ----------------------------------------------------------------------------
 
     def state_for_checkpoint(self) -> dict[str, Any]:
@@ -156,6 +184,7 @@ class Engine(lightning.LightningModule):
             "seconds": self.seconds,
             "recipe": self.recipe.as_dict(),
             "seed": self.seed,
+            "trained": [name for name, p in self.named_parameters() if p.requires_grad],
         }
 
     def restore(self, state: dict[str, Any], *, within_epoch: bool) -> None:
@@ -168,27 +197,12 @@ class Engine(lightning.LightningModule):
             self.seconds = state["seconds"]
 
 
-def _parts(batch: Any) -> tuple[Any, Any, Tensor | None]:
-    """Separate inputs, labels and weights of a batch."""
-    weight = None
-    if isinstance(batch, (tuple, list)) and len(batch) == 3:
-        *batch, weight = batch
-    inputs, labels = split_batch(batch)
-    if labels is None:
-        raise LabelError(
-            "the data give no labels",
-            got=f"a batch of type {type(batch).__name__}",
-            expected='(inputs, labels), (inputs, labels, weights), or a mapping with "labels"',
-        )
-    return inputs, labels, weight
-
-
-def _probability_of_label(probabilities: Tensor, labels: Any) -> Tensor | None:
+def _probability_of_label(probabilities: Tensor, labels: Any, ignored: int) -> Tensor | None:
     """Return how probable each label is; of a set-valued one, the sum over its classes."""
     if not isinstance(labels, Tensor):
         return None
     if labels.dim() == 1:
-        return probabilities.gather(1, labels.clamp_min(0)[:, None]).squeeze(1)
+        return probabilities.gather(1, labels.where(labels != ignored, 0)[:, None].long()).squeeze(1)
     if labels.shape[1] != probabilities.shape[1]:
         return None
     return (probabilities * labels).sum(1)

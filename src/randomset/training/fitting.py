@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import logging
 import os
+import random
 import signal
 import warnings
 from collections.abc import Iterator
@@ -13,12 +14,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import torch
 from torch import nn
 
-from randomset.errors import MissingPackageError, RandomSetError
+from randomset.errors import (
+    FileFormatError,
+    LabelError,
+    MissingPackageError,
+    RandomSetError,
+    RandomSetWarning,
+)
 from randomset.training.calibration import CalibrationReport, calibrate
-from randomset.training.loaders import EpochLoader, training_loader, validation_loader
+from randomset.training.loaders import (
+    EpochLoader,
+    seed_everything,
+    seed_from,
+    training_loader,
+    validation_loader,
+)
 from randomset.training.precision import chosen_precision
 from randomset.training.recipe import Recipe
 
@@ -141,24 +155,38 @@ def fit(
         loss = network.default_loss()  # type: ignore[operator]
     if keep not in ("last", "best"):
         raise RandomSetError("these weights cannot be kept", got=keep, expected="'last' or 'best'")
+    if strange := {"max_epochs", "enable_checkpointing", "default_root_dir"} & set(trainer_options):
+        raise RandomSetError(
+            "this option of the trainer has another name here",
+            got=", ".join(sorted(strange)),
+            expected="epochs=… and out=…",
+        )
     folder = None if out is None else Path(out).expanduser()
     if folder is None and (resume or keep == "best"):
         raise RandomSetError(
             "there is no run folder", remedy='Give one with out="…": its checkpoints are needed for this'
         )
     data = _data(train, val, plan, seed, workers)
+    loader = data.get("train_dataloaders")
+    validated = val is not None or _has_validation(train)
+    if not validated and (keep == "best" or calibrated):
+        raise RandomSetError(
+            "there are no validation data", got=f"keep={keep!r}, calibrated={calibrated}", remedy="Give val=…"
+        )
+    if hasattr(network, "calibration"):
+        network.calibration = None  # type: ignore[assignment]  # it belongs to the weights of before
     engine = Engine(network, loss.to(_device_of(network)), plan, seed)
     start = _start(folder, resume)
-    resumed = None if start is None else checked_checkpoint(start, engine)
-    if resumed is not None and isinstance(loader := data.get("train_dataloaders"), EpochLoader):
-        loader.epoch, loader.position = resumed["randomset"]["epoch"], resumed["randomset"]["position"]
+    resumed = None if start is None else checked_checkpoint(start, engine, loader)
+    begun = 0 if resumed is None else resumed["randomset"]["epoch"]
+    if resumed is not None and isinstance(loader, EpochLoader):
+        loader.start_at(begun, resumed["randomset"]["position"])
 
     callbacks = list(trainer_options.pop("callbacks", None) or [])
     if folder is not None:
-        (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
         keeper = RunCheckpoints(
-            folder / "checkpoints",
-            data.get("train_dataloaders"),
+            _checkpoint_folder(folder, resume),
+            loader,
             steps=checkpoint_steps,
             minutes=checkpoint_minutes,
             resumed=resumed,
@@ -177,26 +205,29 @@ def fit(
         **({"devices": int(os.environ["LOCAL_WORLD_SIZE"])} if "LOCAL_WORLD_SIZE" in os.environ else {}),
         **trainer_options,
     }
-    with _quiet(), torch.random.fork_rng():
+    with _quiet(), _own_random_numbers():
+        seed_everything(seed_from(seed, begun))
         network.train()
         trainer = lightning.Trainer(max_epochs=plan.epochs, callbacks=callbacks, **options)
         try:
             trainer.fit(engine, **data, ckpt_path=start, weights_only=True)
         except Stopped:
             raise _stopped(keeper.received, keeper.folder / "last.ckpt", folder) from None
+        except SystemExit as end:
+            if isinstance(end.__context__, KeyboardInterrupt):  # Lightning ends the process on Ctrl-C
+                raise KeyboardInterrupt from None
+            raise
         finally:
             network.to(home).train(mode)
     if keep == "best" and folder is not None and (best := folder / "checkpoints" / "best.ckpt").exists():
         state = checked_checkpoint(best, engine)["state_dict"]
         engine.load_state_dict(state)
     history = engine.history or (resumed["randomset"]["history"] if resumed else [])
-    report = None
     wanted = hasattr(network, "calibration") if calibrated is None else calibrated
-    held = _held_back(data)
-    if wanted and held is not None:
-        report = calibrate(network, held, progress=progress)  # type: ignore[arg-type]
-    elif calibrated:
-        raise RandomSetError("there are no validation data to calibrate on", remedy="Give val=…")
+    report = None
+    if wanted and validated:
+        held = data["val_dataloaders"] if val is not None else train.val_dataloader()
+        report = _calibrated(network, held, loss, progress, insist=bool(calibrated))
     return FitReport(history, folder, report)
 
 
@@ -218,14 +249,54 @@ def _data(train: Any, val: Any, plan: Recipe, seed: int, workers: int) -> dict[s
     }
 
 
-def _held_back(data: dict[str, Any]) -> Any:
-    """Return the validation data, also those of a data module."""
-    module = data.get("datamodule")
-    if module is None:
-        return data["val_dataloaders"]
+def _has_validation(data: Any) -> bool:
+    """Say whether this is a data module with validation data."""
+    import lightning
     from lightning.pytorch.utilities.model_helpers import is_overridden
 
-    return module.val_dataloader() if is_overridden("val_dataloader", module) else None
+    return isinstance(data, lightning.LightningDataModule) and is_overridden("val_dataloader", data)
+
+
+def _calibrated(
+    network: Any, held: Any, loss: nn.Module, progress: bool | None, *, insist: bool
+) -> CalibrationReport | None:
+    """Calibrate on all validation data in every process, so that all come to the same temperature."""
+    if isinstance(held, EpochLoader):
+        held.shared = False
+    try:
+        return calibrate(network, held, ignore_index=getattr(loss, "ignore_index", -100), progress=progress)
+    except LabelError as error:
+        if insist:
+            raise
+        warnings.warn(f"the network was not calibrated: {error}", RandomSetWarning, stacklevel=3)
+        return None
+
+
+def _checkpoint_folder(folder: Path, resume: Any) -> Path:
+    place = folder / "checkpoints"
+    if not resume and (place / "last.ckpt").exists():
+        raise FileFormatError(
+            "the folder holds the checkpoints of a run already",
+            got=str(folder),
+            remedy="Give resume=True to go on with it, or another folder",
+        )
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FileFormatError("the run folder cannot be made", got=f"{folder}: {error.strerror}") from None
+    return place
+
+
+@contextmanager
+def _own_random_numbers() -> Iterator[None]:
+    """Leave the generators of the process as they were."""
+    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
+    with torch.random.fork_rng():
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(numpy)  # noqa: NPY002
 
 
 def _start(folder: Path | None, resume: bool | str | os.PathLike[str]) -> Path | None:

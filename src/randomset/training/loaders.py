@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import torch
 from torch.utils.data import (
     DataLoader,
@@ -18,7 +20,7 @@ from torch.utils.data import (
 
 from randomset.errors import RandomSetError, ShapeError
 
-__all__ = ["EpochLoader", "seed_from", "training_loader", "validation_loader"]
+__all__ = ["EpochLoader", "seed_everything", "seed_from", "training_loader", "validation_loader"]
 
 
 def seed_from(*numbers: int) -> int:
@@ -37,8 +39,9 @@ def seed_from(*numbers: int) -> int:
 class EpochLoader:
     """A data set in batches; each process gets its part of every batch.
 
-    The order is a function of (seed, epoch); `epoch` and `position` say which batch comes next, and can be
-    set. A last batch of less than an eighth of the others, or of a single sample, joins the one before it.
+    The order is a function of (seed, epoch), and so are the random numbers that a data set uses to read a
+    sample. `epoch` and `position` say which batch comes next; `start_at` sets them for the next iteration. A
+    last batch of less than an eighth of the others, or of a single sample, joins the one before it.
     """
 
     def __init__(
@@ -55,7 +58,9 @@ class EpochLoader:
         self.dataset, self.batch_size, self.seed = dataset, batch_size, seed
         self.shuffle, self.drop_last, self.for_each_process = shuffle, drop_last, for_each_process
         self.options = options
+        self.shared = True  # among processes
         self.epoch = self.position = 0
+        self._next = (0, 0)
         try:
             self.samples = len(dataset)  # type: ignore[arg-type]
         except TypeError:
@@ -65,45 +70,76 @@ class EpochLoader:
         if not self.samples:
             raise ShapeError("the data set is empty", got="0 samples", expected="at least one")
 
+    def start_at(self, epoch: int, position: int) -> None:
+        """Let the next iteration begin at a batch of an epoch."""
+        self.epoch, self.position = self._next = epoch, position
+
+    @property
+    def layout(self) -> dict[str, int]:
+        """What must be the same for an epoch to be gone on with."""
+        return {"samples": self.samples, "batches": len(self), "shuffled": int(self.shuffle)}
+
     def __len__(self) -> int:
         return len(self._bounds()) - 1
 
     def __iter__(self) -> Iterator[Any]:
-        last, start = len(self), self.position
-        if start >= last:
-            self.epoch, self.position, start = self.epoch + 1, 0, 0
-        batches = self._batches()[start:]
-        for place, batch in enumerate(self._read(batches), start + 1):
+        epoch, start = self._next
+        self._next = (epoch + 1, 0)
+        last, batches = len(self), self._batches(epoch)[start:]
+        for place, batch in enumerate(self._read(batches, epoch), start + 1):
             # Set before the batch is given away: nobody may come back for a batch that is not there.
-            done = place == last
-            self.epoch, self.position = (self.epoch + 1, 0) if done else (self.epoch, place)
+            self.epoch, self.position = (epoch + 1, 0) if place == last else (epoch, place)
             yield batch
 
     def _bounds(self) -> list[int]:
-        size = self.batch_size * (_processes()[1] if self.for_each_process else 1)
+        size = self.batch_size * (self._processes()[1] if self.for_each_process else 1)
         bounds = [*range(0, self.samples, size), self.samples]
         rest = bounds[-1] - bounds[-2]
         if len(bounds) > 2 and rest < size and (self.drop_last or rest < max(2, size / 8)):
             bounds = bounds[:-1] if self.drop_last else [*bounds[:-2], bounds[-1]]
         return bounds
 
-    def _batches(self) -> list[list[int]]:
+    def _batches(self, epoch: int) -> list[list[int]]:
         """Return this process's part of every batch of the epoch."""
         order = torch.arange(self.samples)
         if self.shuffle:
-            generator = torch.Generator().manual_seed(seed_from(self.seed, self.epoch))
+            generator = torch.Generator().manual_seed(seed_from(self.seed, epoch))
             order = torch.randperm(self.samples, generator=generator)
-        rank, processes = _processes()
-        bounds = self._bounds()
-        ends = itertools.pairwise(bounds)
+        rank, processes = self._processes()
+        ends = itertools.pairwise(self._bounds())
         return [order[start:end][rank::processes].tolist() for start, end in ends]
 
-    def _read(self, batches: list[list[int]]) -> Iterator[Any]:
+    def _read(self, batches: list[list[int]], epoch: int) -> Iterator[Any]:
         if type(self.dataset) is TensorDataset and self.options.get("collate_fn") is None:
             for batch in batches:  # whole rows at once, many times faster than one by one
                 yield [tensor[batch] for tensor in self.dataset.tensors]
         else:
-            yield from DataLoader(self.dataset, batch_sampler=batches, **self.options)
+            samples = _SeededSamples(self.dataset, seed_from(self.seed, epoch))
+            yield from DataLoader(samples, batch_sampler=batches, **self.options)
+
+    def _processes(self) -> tuple[int, int]:
+        """Return the number of this process, and of all that share the data."""
+        if self.shared and torch.distributed.is_available() and torch.distributed.is_initialized():
+            return torch.distributed.get_rank(), torch.distributed.get_world_size()
+        return 0, 1
+
+
+class _SeededSamples(Dataset[Any]):
+    """A data set whose random numbers depend on seed and sample alone, in whatever process it is read."""
+
+    def __init__(self, dataset: Dataset[Any], seed: int) -> None:
+        self.dataset, self.seed = dataset, seed
+
+    def __getitem__(self, place: int) -> Any:
+        seed_everything(seed_from(self.seed, place))
+        return self.dataset[place]
+
+
+def seed_everything(seed: int) -> None:
+    """Seed what a data set may draw from: Python, NumPy and torch's CPU generator."""
+    random.seed(seed)
+    np.random.seed(seed & 0xFFFFFFFF)  # noqa: NPY002
+    torch.default_generator.manual_seed(seed)
 
 
 def training_loader(data: Any, batch_size: int, seed: int, workers: int) -> Any:
@@ -129,15 +165,20 @@ def training_loader(data: Any, batch_size: int, seed: int, workers: int) -> Any:
             num_workers=data.num_workers,
             collate_fn=_own_collate(data),
             pin_memory=data.pin_memory,
+            worker_init_fn=data.worker_init_fn,
         )
-    if isinstance(data, Dataset) and not isinstance(data, IterableDataset):
+    if isinstance(data, IterableDataset):
+        return DataLoader(data, batch_size, num_workers=workers)
+    if isinstance(data, Dataset):
         return EpochLoader(data, batch_size, seed=seed, num_workers=workers)
     return _iterable(data, "training")
 
 
 def validation_loader(data: Any, batch_size: int, workers: int) -> Any:
     """Make validation data into batches in their own order."""
-    if isinstance(data, Dataset) and not isinstance(data, IterableDataset):
+    if isinstance(data, IterableDataset):
+        return DataLoader(data, batch_size, num_workers=workers)
+    if isinstance(data, Dataset):
         return EpochLoader(data, batch_size, shuffle=False, num_workers=workers)
     return _iterable(data, "validation")
 
@@ -150,7 +191,11 @@ def _iterable(data: Any, what: str) -> Any:
             expected="a data set, a data loader or a Lightning data module",
             remedy="TensorDataset(inputs, labels) makes a data set of two tensors",
         )
-    return _Batches(data) if isinstance(data, (list, tuple)) else data
+    if isinstance(data, (list, tuple)):
+        if not data:
+            raise ShapeError(f"there are no {what} data", got="no batch", expected="at least one")
+        return _Batches(data)
+    return data
 
 
 class _Batches:
@@ -170,10 +215,3 @@ def _own_collate(loader: DataLoader[Any]) -> Callable[[Any], Any] | None:
     from torch.utils.data import default_collate
 
     return None if loader.collate_fn is default_collate else loader.collate_fn
-
-
-def _processes() -> tuple[int, int]:
-    """Return the number of this process, and of all."""
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        return torch.distributed.get_rank(), torch.distributed.get_world_size()
-    return 0, 1

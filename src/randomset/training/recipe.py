@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import numbers
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -12,6 +13,7 @@ import torch
 from torch import nn
 from torch.optim import lr_scheduler
 
+from randomset.budgeting.inputs import is_whole
 from randomset.errors import RandomSetError
 
 __all__ = ["Recipe"]
@@ -45,7 +47,7 @@ class Recipe:
     milestones: tuple[int, ...] = ()
     factor: float = 0.1
     weight_decay: float = 1e-2
-    epochs: int = 20
+    epochs: int = 30
     batch_size: int = 128
     shift: float = 0.0
     flip: bool = False
@@ -93,16 +95,21 @@ class Recipe:
 
     def checked(self) -> Recipe:
         """Return itself if it can be followed, or say what cannot."""
-        for name, value, lowest in (
-            ("epochs", self.epochs, 1),
-            ("batch_size", self.batch_size, 1),
-            ("learning_rate", self.learning_rate, 0),
-            ("weight_decay", self.weight_decay, 0),
-        ):
-            kinds = (int,) if lowest else (int, float)
-            if isinstance(value, bool) or not isinstance(value, kinds) or not value >= lowest:
-                expected = f"a whole number from {lowest}" if lowest else "zero or more"
-                raise RandomSetError(f"{name} is out of range", got=value, expected=expected)
+        for name in ("epochs", "batch_size"):
+            if not is_whole(getattr(self, name), 1):
+                raise RandomSetError(
+                    f"{name} is out of range", got=getattr(self, name), expected="a whole number from 1"
+                )
+            setattr(self, name, int(getattr(self, name)))
+        for name in ("learning_rate", "weight_decay"):
+            value = getattr(self, name)
+            if (
+                isinstance(value, bool)
+                or not isinstance(value, numbers.Real)
+                or not 0 <= float(value) < math.inf
+            ):
+                raise RandomSetError(f"{name} is out of range", got=value, expected="a number from 0")
+            setattr(self, name, float(value))
         if not 0 <= self.shift < 1:
             raise RandomSetError(
                 "the shift is no share of an image", got=self.shift, expected="0 ≤ shift < 1"
