@@ -1,12 +1,18 @@
 """The command line as a user runs it: paths in a process of their own, mistakes through the same door."""
 
+import csv
+import io
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
+import torch
+from sklearn.datasets import load_digits
 
 import randomset
 from randomset import Budget, cli
@@ -109,3 +115,162 @@ def test_version_and_help(option, shown, tmp_path, monkeypatch, capsys):
         cli.main()
     assert ended.value.code == 0
     assert shown in capsys.readouterr().out
+
+
+# -- train and predict ----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A run that was trained on the command line, once for all tests."""
+    folder = tmp_path_factory.mktemp("trained")
+    out = run("train", "digits", "--out", "run", "--epochs", 3, "--sets", 5, cwd=folder)
+    assert out.returncode == 0, out.stderr
+    return folder, out.stdout
+
+
+@pytest.mark.slow
+class TestTrainAndPredict:
+    def test_the_run_folder(self, trained):
+        folder, said = trained
+        names = {path.name for path in (folder / "run").iterdir()}
+        assert names >= {"config.json", "budget.json", "model.safetensors", "metrics.csv", "checkpoints"}
+        assert "Calibrated on 180 samples" in said
+        assert "On 359 samples that were held back: accuracy" in said
+        assert said.splitlines()[-2].startswith("Wrote model.safetensors")
+        assert said.splitlines()[-1] == "Next: randomset predict run INPUT.npz --format csv"
+        network = randomset.RandomSetNetwork.load(folder / "run")
+        assert network.notes["test"]["samples"] == 359
+        assert network.budget.num_sets == 5
+
+    def test_predictions_as_csv(self, trained):
+        folder, _ = trained
+        images = load_digits().images[:7] / 16
+        np.savez(folder / "some.npz", images=images)
+        out = run("predict", "run", "some.npz", "digits", "--probabilities", cwd=folder)
+        assert out.returncode == 0, out.stderr
+        rows = list(csv.DictReader(io.StringIO(out.stdout)))
+        assert len(rows) == 7 + 1797
+        network = randomset.RandomSetNetwork.load(folder / "run")
+        answer = network.predict(torch.tensor(images, dtype=torch.float32)[:, None])
+        for row, label, confidence, width in zip(
+            rows, answer.label_names, answer.confidence, answer.credal_width, strict=False
+        ):
+            assert row["input"] == "some.npz"
+            assert row["label"] == label
+            assert float(row["confidence"]) == pytest.approx(confidence.item(), rel=1e-4)
+            assert float(row["credal_width"]) == pytest.approx(width.item(), abs=1e-4)
+            assert float(row["lower"]) <= float(row["confidence"]) <= float(row["upper"])
+            assert sum(float(row[f"p({c})"]) for c in range(10)) == pytest.approx(1, abs=1e-3)
+
+    def test_predictions_as_jsonl_into_a_file(self, trained):
+        folder, _ = trained
+        out = run("predict", "run", "digits", "--format", "jsonl", "--out", "a/b.jsonl", cwd=folder)
+        assert out.returncode == 0, out.stderr
+        assert "Wrote 1797 predictions into a/b.jsonl" in out.stdout
+        lines = [json.loads(line) for line in (folder / "a" / "b.jsonl").read_text().splitlines()]
+        assert len(lines) == 1797
+        assert sum(part["mass"] for part in lines[0]["masses"]) == pytest.approx(1, abs=1e-4)
+        assert lines[0]["probabilities"][lines[0]["label"]] == pytest.approx(lines[0]["confidence"])
+
+    def test_a_configuration_is_echoed_and_taken_over(self, trained):
+        folder, _ = trained
+        out = run("train", "--config", "run", "--out", "second", "--seed", 3, "--epochs", 1, cwd=folder)
+        assert out.returncode == 0, out.stderr
+        assert "source = digits" in out.stdout
+        assert "seed = 3  (from the command line)" in out.stdout
+        assert "num_sets = 5\n" in out.stdout
+        config = json.loads((folder / "second" / "config.json").read_text())["config"]
+        assert (config["seed"], config["epochs"], config["num_sets"]) == (3, 1, 5)
+
+    def test_stopped_and_resumed(self, tmp_path, trained):
+        folder, _ = trained
+        command = [sys.executable, "-m", "randomset", "train", "digits", "--out", "run", "--epochs", "3"]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        process = subprocess.Popen(
+            [*command, "--sets", "5"],
+            cwd=tmp_path,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        last = tmp_path / "run" / "checkpoints" / "last.ckpt"
+        while not last.exists():
+            assert process.poll() is None, process.stderr.read()
+            time.sleep(0.01)
+        process.send_signal(signal.SIGTERM)
+        _, error = process.communicate()
+        if process.returncode != 0:  # it may have been quick enough to finish
+            assert process.returncode == 128 + signal.SIGTERM
+            assert b"To go on: randomset train --out run --resume" in error
+        out = run("train", "--out", "run", "--resume", cwd=tmp_path)
+        assert out.returncode == 0, out.stderr
+        whole, again = (randomset.RandomSetNetwork.load(place / "run") for place in (folder, tmp_path))
+        for name, tensor in whole.state_dict().items():
+            assert torch.equal(tensor, again.state_dict()[name]), name
+
+
+MISTAKES = {
+    "no source": (["train"], "no source"),
+    "unknown source": (["train", "imagenet"], "digits"),
+    "unknown backbone": (["train", "digits", "--backbone", "vgg"], "small_cnn"),
+    "unknown recipe": (["train", "digits", "--recipe", "slow"], "paper, fast"),
+    "bad sets": (["train", "digits", "--sets", "many"], "--sets"),
+    "bad hidden": (["train", "digits", "--hidden", "a,b"], "1024,512"),
+    "no width": (["train", "digits", "--hidden", "-5"], "hidden"),
+    "bad seed": (["train", "digits", "--seed", "-1"], "seed"),
+    "bad shares": (["train", "digits", "--validation", "0.6", "--test", "0.5"], "nothing is left"),
+    "bad epochs": (["train", "digits", "--epochs", "0"], "epochs"),
+    "no run": (["train", "--resume"], "no run to go on with"),
+    "no config": (["train", "--config", "nothing"], "configuration"),
+    "a budget of other classes": (["train", "digits", "--budget", "budget.json"], "other classes"),
+    "no network": (["predict", "nowhere", "digits"], "no network here"),
+    "bad format": (["predict", "nowhere", "digits", "--format", "xml"], "csv or jsonl"),
+    "bad batch": (["predict", "nowhere", "digits", "--batch-size", "0"], "batch-size"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistakes_of_training_and_prediction(mistake, tmp_path, monkeypatch, capsys):
+    Budget.singletons("ab").save(tmp_path / "budget.json")
+    arguments, message = MISTAKES[mistake]
+    code, error = run_here(monkeypatch, capsys, *arguments, cwd=tmp_path)
+    assert code == 2
+    assert message in error
+    assert "Traceback" not in error
+    assert [path.name for path in tmp_path.iterdir()] == ["budget.json"]  # nothing is left behind
+
+
+def test_inputs_that_do_not_fit_the_network(tmp_path, monkeypatch, capsys):
+    network = randomset.RandomSetNetwork(randomset.nn.backbones.mlp(5), Budget.singletons(3))
+    network.save(tmp_path / "run")
+    np.savez(tmp_path / "x.npz", features=np.ones((2, 4)))
+    code, error = run_here(monkeypatch, capsys, "predict", "run", "x.npz", "--out", "y.csv", cwd=tmp_path)
+    assert code == 2
+    assert "(4,)" in error
+    assert not (tmp_path / "y.csv").exists()
+    network.notes = {"input_shape": [5]}
+    network.save(tmp_path / "run")
+    code, error = run_here(monkeypatch, capsys, "predict", "run", "x.npz", cwd=tmp_path)
+    assert code == 2
+    assert "expected (5,)" in error
+
+
+def test_a_run_is_not_overwritten_and_goes_on_with_its_own_settings(tmp_path, monkeypatch, capsys):
+    from randomset.training.method import MethodConfig
+
+    (tmp_path / "run").mkdir()
+    MethodConfig("digits", seed=3).save(tmp_path / "run" / "config.json")
+    code, error = run_here(monkeypatch, capsys, "train", "digits", cwd=tmp_path)
+    assert code == 2
+    assert "--resume" in error
+    code, error = run_here(monkeypatch, capsys, "train", "--resume", "--seed", 4, cwd=tmp_path)
+    assert code == 2
+    assert "seed 4 instead of 3" in error
+
+
+def test_one_process_only(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    code, error = run_here(monkeypatch, capsys, "train", "digits", cwd=tmp_path)
+    assert code == 2
+    assert "randomset.fit" in error

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from randomset.belief.random_set import RandomSet
 from randomset.budgeting.inputs import stratified_parts
-from randomset.errors import LabelError, RandomSetError
+from randomset.errors import LabelError, RandomSetError, ShapeError
 
 if TYPE_CHECKING:
     from randomset.belief.budget import Budget
@@ -40,12 +40,12 @@ class RandomSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         backbone: "auto" (an MLP for tables, `small_cnn` for images), another name of `randomset train`, or a
             module that yields features, which is copied.
         hidden: widths of ReLU layers in the head.
-        epochs: how often the data are seen.
+        epochs: how often the data are seen; None leaves it to the recipe, 30 for "fast".
         batch_size: samples in a step; "auto" takes the recipe's 128, and fewer of fewer samples.
-        learning_rate: the highest one of the cycle.
+        learning_rate: the highest one; None leaves it to the recipe.
         alpha: the weight of the loss's term M_r.
         beta: the weight of the loss's term M_s.
-        recipe: "fast", "paper", or a `randomset.Recipe`'s name.
+        recipe: "fast" or "paper".
         reducer: what reduces the features for budgeting: "pca", "lda", "tsne", "umap" or "autoencoder".
         validation_fraction: the share of samples that is held back for calibration; 0 leaves it out.
         random_state: a seed, or a NumPy generator, makes the result repeatable.
@@ -73,9 +73,9 @@ class RandomSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         *,
         backbone: str | nn.Module = "auto",
         hidden: Sequence[int] = (),
-        epochs: int = 30,
+        epochs: int | None = None,
         batch_size: int | Literal["auto"] = "auto",
-        learning_rate: float = 3e-3,
+        learning_rate: float | None = None,
         alpha: float = 1e-3,
         beta: float = 1e-3,
         recipe: str = "fast",
@@ -106,6 +106,16 @@ class RandomSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         X, y = validate_data(self, X, y, dtype=np.float32, allow_nd=True)
         check_classification_targets(y)
+        if X.ndim > 4:
+            raise ShapeError(
+                "these are no images", got=f"shape {X.shape}", expected="(n × C × H × W) at most"
+            )
+        self.input_shape_ = X.shape[1:]
+        weights = None
+        if sample_weight is not None:
+            given = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+            X, y, given = X[given > 0], y[given > 0], given[given > 0]  # nothing may depend on the others
+            weights = torch.from_numpy(given / given.mean())
         self.classes_, codes = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             raise LabelError(
@@ -113,12 +123,6 @@ class RandomSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 got=f"class {self.classes_[0]}",
                 expected="two or more classes",
             )
-        weights = None
-        if sample_weight is not None:
-            weights = torch.from_numpy(_check_sample_weight(sample_weight, X, dtype=np.float64))
-            if not (weights > 0).any():
-                raise RandomSetError("no sample has a positive weight", got="sample_weight of zeros")
-            weights = weights / weights.mean()
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         rest, held = self._parts(codes, seed)
         inputs, labels = _as_inputs(X), torch.from_numpy(codes)
@@ -126,7 +130,7 @@ class RandomSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             backbone=self.backbone if isinstance(self.backbone, str) else "auto",
             num_sets=self.num_sets,
             reducer=self.reducer,
-            hidden=tuple(self.hidden),
+            hidden=tuple(map(int, self.hidden)),
             alpha=self.alpha,
             beta=self.beta,
             recipe=self.recipe,
@@ -164,6 +168,12 @@ class RandomSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Predict a `RandomSet`: masses, intervals and every other question."""
         check_is_fitted(self, "network_")
         X = validate_data(self, X, dtype=np.float32, allow_nd=True, reset=False)
+        if X.shape[1:] != self.input_shape_:
+            raise ShapeError(
+                "the samples are of another shape than those of fit",
+                got=X.shape[1:],
+                expected=str(self.input_shape_),
+            )
         return self.network_.predict(_as_inputs(X), progress=bool(self.verbose))
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:

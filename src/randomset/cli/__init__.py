@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import signal
 import sys
 from typing import Annotated, NoReturn
 
@@ -50,9 +49,9 @@ def main() -> None:
         app()
     except RandomSetError as error:
         _fail(str(error))
-    except KeyboardInterrupt as stop:
-        typer.echo(str(stop) or "Stopped.", err=True)
-        sys.exit(128 + getattr(stop, "signal", signal.SIGINT))
+    except KeyboardInterrupt:
+        typer.echo("Stopped.", err=True)
+        sys.exit(130)
 
 
 def _fail(message: str) -> NoReturn:

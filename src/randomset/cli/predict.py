@@ -52,6 +52,8 @@ def predict(
     network = RandomSetNetwork.load(run)
     loaded = [(name, _fitting(load_inputs(name), network, name)) for name in inputs]
     count = 0
+    if loaded:  # a network that cannot take these inputs says so before anything is written
+        _predicted(network, loaded[0][1][:1], 1, loaded[0][0])
     with _opened(out) as stream:
         writer = csv.writer(stream, lineterminator="\n")
         if format == "csv":
@@ -60,7 +62,7 @@ def predict(
                 columns + ([f"p({name})" for name in network.budget.classes] if probabilities else [])
             )
         for name, tensor in loaded:
-            answer = network.predict(tensor, batch_size=batch_size)
+            answer = _predicted(network, tensor, batch_size, name)
             for row, line in enumerate(_lines(answer)):
                 if format == "csv":
                     more = answer.pignistic[row].tolist() if probabilities else []
@@ -75,6 +77,16 @@ def predict(
             count += len(answer)
     if out is not None:
         typer.echo(f"Wrote {count} predictions into {out}.")
+
+
+def _predicted(network: RandomSetNetwork, tensor: Tensor, batch_size: int, name: str) -> RandomSet:
+    try:
+        return network.predict(tensor, batch_size=batch_size)
+    except RuntimeError as error:  # torch's own words on shapes that do not fit
+        raise ShapeError(
+            "the network cannot take these inputs",
+            got=f"{name} with samples of shape {tuple(tensor.shape[1:])}: {str(error).splitlines()[0]}",
+        ) from None
 
 
 _COLUMNS = ("label", "confidence", "lower", "upper", "credal_width", "entropy", "repaired")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -64,7 +65,8 @@ def train(
     --resume.
     """
     from randomset.data.sources import load_source
-    from randomset.training.method import train_method
+    from randomset.training.fitting import TrainingStopped
+    from randomset.training.method import backbone_for, train_method
 
     typed = {
         "source": source,
@@ -84,30 +86,46 @@ def train(
         "seed": seed,
     }
     given = {name for name in typed if _was_given(context, {"num_sets": "sets"}.get(name, name))}
-    settings = _settings(out, resume, config, typed, given)
-    settings.plan()  # a mistake in the recipe is found before the data are read
+    if int(os.environ.get("WORLD_SIZE", 1)) > 1:
+        raise RandomSetError(
+            "randomset train runs in one process",
+            got=f"WORLD_SIZE {os.environ['WORLD_SIZE']}",
+            remedy="Call randomset.fit in a script of your own to train in several",
+        )
+    settings = _settings(out, resume, config, typed, given).checked()
     data = load_source(settings.source)
+    backbone_for(settings.backbone, data.inputs)
+    if resume and budget is not None:
+        raise RandomSetError(
+            "a run goes on with its own budget", got=str(budget), remedy="Leave --budget out"
+        )
     family = None if budget is None else _fitting_budget(budget, data)
     check_writable(out / "config.json")
     if resume and (out / "model.safetensors").exists():
-        typer.echo(f"{out} is trained already. Next: randomset predict {out} INPUT")
+        typer.echo(f"{out} is trained already. Next: randomset predict {out} INPUT.npz")
         return
     settings.save(out / "config.json")
     rest, held, left = data.split(settings.validation, settings.test, seed=settings.seed)
     typer.echo(
         f"{data.name}: {len(rest)} {data.kind} to train on, {len(held)} to validate, {len(left)} to test on."
     )
-    result = train_method(
-        settings,
-        data.inputs[rest],
-        data.labels[rest],
-        data.classes,
-        (data.inputs[held], data.labels[held]) if len(held) else None,
-        budget=family,
-        out=out,
-        resume=resume,
-        say=typer.echo,
-    )
+    try:
+        result = train_method(
+            settings,
+            data.inputs[rest],
+            data.labels[rest],
+            data.classes,
+            (data.inputs[held], data.labels[held]) if len(held) else None,
+            budget=family,
+            out=out,
+            resume=resume,
+            say=typer.echo,
+        )
+    except TrainingStopped as stop:  # typer would swallow a KeyboardInterrupt and its message
+        typer.echo(
+            f"Stopped. What was learned is saved. To go on: randomset train --out {out} --resume", err=True
+        )
+        raise typer.Exit(128 + stop.signal) from None
     network = result.network
     network.notes = {
         "config": dataclasses.asdict(settings),

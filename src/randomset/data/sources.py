@@ -94,7 +94,7 @@ def read_arrays(path: Path, wanted: tuple[str, ...], needed: tuple[str, ...] = (
     except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
         raise FileFormatError(
             "the file cannot be read as .npz",
-            got=f"{path}: {'it holds Python objects' if 'pickle' in str(error) else error}",
+            got=f"{path}: {_why(path, error)}",
             expected="arrays of numbers or text, written by numpy.savez (text as dtype str, not object)",
         ) from None
     for name in needed:
@@ -105,6 +105,13 @@ def read_arrays(path: Path, wanted: tuple[str, ...], needed: tuple[str, ...] = (
                 remedy=f"Write it with numpy.savez(path, {wanted[0]}=…, labels=…)",
             )
     return arrays
+
+
+def _why(path: Path, error: Exception) -> str:
+    if "pickle" not in str(error):
+        return str(error) or type(error).__name__
+    whole = path.is_file() and zipfile.is_zipfile(path)
+    return "it holds Python objects" if whole else "it is another kind of file"
 
 
 def _existing(source: str | Path) -> Path:
@@ -156,10 +163,10 @@ def _labels(labels: NDArray[Any], count: int, classes: Any) -> tuple[Tensor, tup
     if labels.ndim != 2:
         codes, names = encoded_labels(labels, count, classes)
         return torch.from_numpy(codes), names
-    if len(labels) != count or not np.isin(labels, (0, 1)).all():
+    if len(labels) != count or labels.dtype.kind not in "biuf" or not np.isin(labels, (0, 1)).all():
         raise LabelError(
             "the set-valued labels do not fit",
-            got=f"shape {labels.shape} for {count} samples, values from {labels.min()} to {labels.max()}",
+            got=f"{labels.dtype} of shape {labels.shape} for {count} samples",
             expected="a row of 0 and 1 for each sample",
         )
     mask = torch.from_numpy(labels.astype(bool))

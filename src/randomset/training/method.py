@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import json
 import math
+import numbers
 import os
 import warnings
 from collections.abc import Callable
@@ -22,7 +23,8 @@ from randomset.belief.budget import Budget
 from randomset.belief.storage import replacing
 from randomset.budgeting.budgeter import Budgeter
 from randomset.budgeting.features import extract_features
-from randomset.budgeting.inputs import number_of_sets
+from randomset.budgeting.inputs import check_num_sets, is_whole, number_of_sets
+from randomset.budgeting.reduce import check_reducer
 from randomset.errors import FileFormatError, RandomSetError, RandomSetWarning
 from randomset.nn import backbones
 from randomset.nn.loss import RandomSetLoss
@@ -65,6 +67,38 @@ class MethodConfig:
         few = None if samples is None else max(16, 2 ** round(math.log2(max(samples / 20, 1))))
         return Recipe.named(recipe, batch_size=self.batch_size or (few and min(few, recipe.batch_size)))
 
+    def checked(self) -> MethodConfig:
+        """Return itself if it can be followed, or say what cannot: before any work, before any file."""
+        self.plan()
+        if self.first_epochs is not None:
+            self.plan(epochs=self.first_epochs)
+        if not is_whole(self.seed, 0):
+            raise RandomSetError("seed is out of range", got=self.seed, expected="a whole number from 0")
+        check_num_sets(
+            0 if is_whole(self.num_sets, 0) else self.num_sets, 2
+        )  # how many there are is seen later
+        for name in ("alpha", "beta", "validation", "test"):
+            value = getattr(self, name)
+            if (
+                isinstance(value, bool)
+                or not isinstance(value, numbers.Real)
+                or not 0 <= float(value) < math.inf
+            ):
+                raise RandomSetError(f"{name} is out of range", got=value, expected="a number from 0")
+        if self.validation + self.test >= 1:
+            raise RandomSetError(
+                "nothing is left to train on", got=f"validation {self.validation} and test {self.test}"
+            )
+        if not all(is_whole(width, 1) for width in self.hidden):
+            raise RandomSetError(
+                "the hidden layers have no widths", got=self.hidden, expected="whole numbers from 1"
+            )
+        for name in ("source", "backbone", "reducer", "recipe"):
+            if not isinstance(getattr(self, name), str):
+                raise RandomSetError(f"{name} is no text", got=getattr(self, name))
+        check_reducer(self.reducer)
+        return self
+
     def save(self, path: Path) -> None:
         """Write the configuration as JSON."""
         import randomset
@@ -95,9 +129,9 @@ class MethodConfig:
             got = ", ".join(sorted(strange)) if isinstance(fields, dict) else type(fields).__name__
             raise FileFormatError("the configuration has unknown fields", got=f"{file}: {got}")
         try:
-            return cls(**{**fields, "hidden": tuple(fields.get("hidden", ()))})
-        except TypeError as error:
-            raise FileFormatError("the configuration is not whole", got=f"{file}: {error}") from None
+            return cls(**{**fields, "hidden": tuple(fields.get("hidden", ()))}).checked()
+        except (TypeError, RandomSetError) as error:
+            raise FileFormatError("the configuration cannot be followed", got=f"{file}: {error}") from None
 
 
 @dataclass(frozen=True)
@@ -180,8 +214,8 @@ def train_method(
             features = features[rows]
         budgeter, budget = _chosen(config, features, codes, classes, progress)
         say(f"Chose {budget}.")
-        if stored is not None:
-            budget.save(stored)
+    if stored is not None:
+        budget.save(stored)
     torch.manual_seed(config.seed)  # the same weights, whether the first network was trained or not
     own = copy.deepcopy(template)
     _start_anew(own)
@@ -253,6 +287,10 @@ def _chosen(
     """Choose the sets; of very few classes there are fewer than one might ask for by default."""
     num_sets = config.num_sets
     if num_sets != "auto":
+        if not is_whole(num_sets, 0):
+            raise RandomSetError(
+                "num_sets is out of range", got=num_sets, expected='a whole number or "auto"'
+            )
         num_sets = min(num_sets, number_of_sets(len(classes)) - 1)  # Θ is in every prediction anyway
     if num_sets == 0 or len(classes) == 2:
         return None, Budget.singletons(classes)

@@ -1,0 +1,199 @@
+"""The scikit-learn face, by scikit-learn's own checks, in its tools, and on real digits."""
+
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.datasets import load_digits, load_iris, make_blobs
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV, cross_val_score, train_test_split
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from randomset import Budget, RandomSet, RandomSetClassifier
+from randomset.errors import RandomSetError, ShapeError
+from randomset.nn import backbones
+
+EXPECTED_FAILURES = {
+    "check_sample_weight_equivalence_on_dense_data": "a weight of two changes the loss; a sample that is "
+    "there twice changes the batches and the part that is held back",
+}
+
+
+@pytest.mark.slow
+@parametrize_with_checks(
+    [RandomSetClassifier(epochs=10, random_state=0)], expected_failed_checks=lambda _: EXPECTED_FAILURES
+)
+def test_scikit_learns_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.fixture(scope="module")
+def blobs():
+    return make_blobs(300, 4, centers=4, cluster_std=1.5, random_state=0)
+
+
+@pytest.fixture(scope="module")
+def fitted(blobs):
+    return RandomSetClassifier(epochs=8, random_state=0).fit(*blobs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("images", [False, True])
+def test_digits_with_the_defaults(images):
+    X, y = load_digits(return_X_y=True)
+    X = X.reshape(-1, 8, 8) if images else X
+    X_train, X_test, y_train, y_test = train_test_split(X, y, test_size=0.25, random_state=0, stratify=y)
+    classifier = RandomSetClassifier(random_state=0).fit(X_train, y_train)
+    assert classifier.score(X_test, y_test) >= 0.97
+    assert classifier.budget_.num_sets == 20
+    assert classifier.report_.calibration is not None
+
+
+class TestPredictions:
+    def test_they_belong_together(self, blobs, fitted):
+        X, y = blobs
+        answer = fitted.predict_random_set(X)
+        assert isinstance(answer, RandomSet)
+        probabilities = fitted.predict_proba(X)
+        assert probabilities == pytest.approx(answer.pignistic.numpy(), abs=1e-9)
+        assert (fitted.predict(X) == probabilities.argmax(1)).all()
+        assert fitted.score(X, y) == (fitted.predict(X) == y).mean() > 0.8
+        assert fitted.n_features_in_ == 4
+        assert fitted.n_iter_ == 8
+
+    def test_an_answer_does_not_depend_on_its_neighbours(self, blobs, fitted):
+        X, _ = blobs
+        one_by_one = np.concatenate([fitted.predict_proba(X[i : i + 1]) for i in range(20)])
+        assert np.abs(one_by_one - fitted.predict_proba(X)[:20]).max() < 1e-12
+
+    @pytest.mark.parametrize(
+        "kind",
+        [np.array(["dog", "cat", "cow", "ant"]), np.array([7, -3, 20, 0]), np.array([0.0, 1.0, 2.0, 9.0])],
+    )
+    def test_labels_of_any_type(self, blobs, kind):
+        X, y = blobs
+        classifier = RandomSetClassifier(epochs=3, random_state=0).fit(X, kind[y])
+        assert classifier.classes_.tolist() == sorted(kind.tolist())
+        assert set(classifier.predict(X)) <= set(kind)
+        assert classifier.budget_.classes == tuple(map(str, sorted(kind.tolist())))
+        assert (classifier.predict(X) == kind[y]).mean() > 0.5
+
+    def test_truth_values_and_names_that_are_empty(self, blobs):
+        X, y = blobs
+        classifier = RandomSetClassifier(epochs=1, random_state=0).fit(X, y > 1)
+        assert classifier.predict(X).dtype == bool
+        assert classifier.budget_ == Budget.singletons(["False", "True"])
+        names = np.array(["", "a", "b", "c"])[y]
+        assert "class 0" in RandomSetClassifier(epochs=1).fit(X, names).budget_.classes
+
+    def test_images_with_and_without_channels(self):
+        generator = np.random.default_rng(0)
+        X, y = generator.random((60, 8, 8)), np.arange(60) % 3
+        for images in (X, X[:, None], np.stack([X] * 3, 1)):
+            classifier = RandomSetClassifier(epochs=1, random_state=0).fit(images, y)
+            assert classifier.predict(images).shape == (60,)
+            with pytest.raises(ValueError, match=r"shape|features"):
+                classifier.predict(images[..., :5])
+
+    def test_a_backbone_of_the_user(self, blobs):
+        X, y = blobs
+        own = backbones.mlp(4, (16,))
+        before = own.layers[1].weight.detach().clone()
+        classifier = RandomSetClassifier(backbone=own, epochs=5, random_state=0).fit(X, y)
+        assert torch.equal(own.layers[1].weight, before)
+        assert classifier.score(X, y) > 0.7
+        assert classifier.network_.head.in_features == 16
+
+
+class TestParameters:
+    def test_the_seed_decides(self, blobs, fitted):
+        X, y = blobs
+        again = RandomSetClassifier(epochs=8, random_state=0).fit(X, y)
+        assert (again.predict_proba(X) == fitted.predict_proba(X)).all()
+        other = RandomSetClassifier(epochs=8, random_state=1).fit(X, y)
+        assert not (other.predict_proba(X) == fitted.predict_proba(X)).all()
+
+    @pytest.mark.parametrize("num_sets", [0, 3, "auto", 1000])
+    def test_numbers_of_sets(self, blobs, num_sets):
+        budget = RandomSetClassifier(num_sets, epochs=1, random_state=0).fit(*blobs).budget_
+        assert budget.num_sets == {0: 0, 3: 3, 1000: 10}.get(num_sets, budget.num_sets)
+
+    def test_few_samples_are_not_held_back(self):
+        X, y = load_iris(return_X_y=True)
+        assert RandomSetClassifier(epochs=1).fit(X[::3], y[::3]).network_.calibration is None
+        assert (
+            RandomSetClassifier(epochs=1, validation_fraction=0.2).fit(X, y).network_.calibration is not None
+        )
+        none = RandomSetClassifier(epochs=1, validation_fraction=0).fit(X, y)
+        assert none.network_.calibration is None
+
+    def test_weights(self, blobs):
+        X, y = blobs
+        strange = np.concatenate([X, np.full((20, 4), 1e6)]), np.concatenate([y, np.zeros(20, int)])
+        weights = np.r_[np.ones(300), np.zeros(20)]
+        without = RandomSetClassifier(epochs=3, random_state=0).fit(X, y, np.ones(300))
+        ignored = RandomSetClassifier(epochs=3, random_state=0).fit(*strange, weights)
+        assert (ignored.predict_proba(X) == without.predict_proba(X)).all()
+        heavy = RandomSetClassifier(epochs=8, random_state=0).fit(X, y, np.where(y == 2, 100, 1))
+        light = RandomSetClassifier(epochs=8, random_state=0).fit(X, y, np.where(y == 2, 0.01, 1))
+        assert heavy.predict_proba(X)[:, 2].mean() > light.predict_proba(X)[:, 2].mean() + 0.01
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"epochs": 0}, "epochs"),
+            ({"num_sets": -1}, "num_sets"),
+            ({"num_sets": "many"}, "num_sets"),
+            ({"backbone": "vgg"}, "mlp"),
+            ({"recipe": "slow"}, "paper, fast"),
+            ({"validation_fraction": 1.0}, "validation_fraction"),
+            ({"hidden": (0,)}, "positive"),
+        ],
+    )
+    def test_mistakes(self, blobs, options, message):
+        with pytest.raises(RandomSetError, match=message):
+            RandomSetClassifier(**{"epochs": 1, **options}).fit(*blobs)
+
+    def test_weights_that_cannot_be(self, blobs):
+        with pytest.raises(ValueError, match="non-zero"):
+            RandomSetClassifier(epochs=1).fit(*blobs, np.zeros(300))
+        with pytest.raises(ValueError, match=r"[Nn]egative"):
+            RandomSetClassifier(epochs=1).fit(*blobs, np.full(300, -1.0))
+        with pytest.raises(ShapeError, match="no images"):
+            RandomSetClassifier(epochs=1).fit(np.zeros((9, 1, 2, 2, 2)), np.arange(9) % 3)
+
+    def test_before_fit(self):
+        for call in (lambda c: c.predict([[0]]), lambda c: c.predict_random_set([[0]]), lambda c: c.budget_):
+            with pytest.raises(NotFittedError):
+                call(RandomSetClassifier())
+
+
+class TestInScikitLearnsTools:
+    def test_clones_and_pickles(self, blobs, fitted):
+        X, _ = blobs
+        again = pickle.loads(pickle.dumps(fitted))
+        assert (again.predict_proba(X) == fitted.predict_proba(X)).all()
+        assert clone(fitted).get_params() == fitted.get_params()
+
+    def test_pipeline_grid_and_cross_validation(self, blobs):
+        pipeline = make_pipeline(StandardScaler(), RandomSetClassifier(random_state=0))
+        grid = {"randomsetclassifier__epochs": np.array([1, 6]), "randomsetclassifier__num_sets": [2]}
+        search = GridSearchCV(pipeline, grid, cv=2).fit(*blobs)
+        assert search.best_params_["randomsetclassifier__epochs"] == 6
+        scores = cross_val_score(RandomSetClassifier(epochs=6, random_state=0), *blobs, cv=2)
+        assert (scores > 0.6).all()
+
+    def test_under_mapie(self, blobs):
+        from mapie.classification import SplitConformalClassifier
+
+        X, y = make_blobs(900, 4, centers=4, cluster_std=3.0, random_state=1)
+        base = RandomSetClassifier(epochs=6, random_state=0).fit(X[:300], y[:300])
+        conformal = SplitConformalClassifier(base, confidence_level=0.9, prefit=True)
+        conformal.conformalize(X[300:600], y[300:600])
+        _, sets = conformal.predict_set(X[600:])
+        covered = sets[np.arange(300), y[600:], 0].mean()
+        assert 0.83 < covered < 0.97

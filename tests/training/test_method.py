@@ -1,0 +1,177 @@
+"""The whole method on tensors, its configuration, and its stages."""
+
+import json
+
+import pytest
+import torch
+
+from randomset import Budget
+from randomset.data import load_source
+from randomset.errors import FileFormatError, RandomSetError
+from randomset.training.method import ClassLoss, MethodConfig, backbone_for, train_method
+
+
+@pytest.fixture(scope="module")
+def digits():
+    source = load_source("digits")
+    return source.inputs[:400], source.labels[:400], source.classes
+
+
+QUICK = MethodConfig(epochs=2, num_sets=5)
+
+
+class TestStages:
+    def test_images_through_a_first_network(self, digits, tmp_path):
+        said = []
+        result = train_method(QUICK, *digits, (digits[0][:50], digits[1][:50]), out=tmp_path, say=said.append)
+        assert [line.split(" ")[0] for line in said] == ["Training", "Chose", "Training"]
+        assert result.first is not None
+        assert result.network.budget.num_sets == 5
+        assert result.network.calibration is not None
+        assert (tmp_path / "first" / "metrics.csv").exists()
+        assert Budget.load(tmp_path / "budget.json") == result.network.budget
+        names = ["mean", "std"]
+        assert all(f"preprocess.{name}" in result.network.state_dict() for name in names)
+
+    def test_tables_choose_their_budget_themselves(self, digits):
+        inputs, labels, classes = digits
+        result = train_method(QUICK, inputs.flatten(1), labels, classes)
+        assert result.first is None
+        assert result.budgeter is not None
+        assert result.network.backbone.spec["name"] == "mlp"
+
+    def test_a_given_budget_is_used_and_kept(self, digits, tmp_path):
+        budget = Budget.from_sets([{"1", "7"}], digits[2])
+        result = train_method(QUICK, *digits, budget=budget, out=tmp_path)
+        assert result.network.budget == budget == Budget.load(tmp_path / "budget.json")
+        assert result.first is None
+
+    def test_set_valued_labels(self, digits):
+        inputs, labels, classes = digits
+        mask = torch.nn.functional.one_hot(labels, 10).bool()
+        mask[:, 3] |= mask[:, 8]
+        mask[:, 8] |= mask[:, 3]  # never told apart
+        for data in (inputs, inputs.flatten(1)):
+            result = train_method(QUICK, data, mask, classes, (data[:50], mask[:50]))
+            assert {"3", "8"} in result.network.budget
+
+    def test_stages_are_gone_on_from(self, digits, tmp_path):
+        whole = train_method(QUICK, *digits, out=tmp_path / "whole").network
+
+        class Interrupted(Exception):
+            pass
+
+        def stop(line):
+            if line.startswith("Training the random-set"):
+                raise Interrupted
+
+        with pytest.raises(Interrupted):
+            train_method(QUICK, *digits, out=tmp_path / "part", say=stop)
+        said = []
+        again = train_method(QUICK, *digits, out=tmp_path / "part", resume=True, say=said.append)
+        assert said[0].startswith("Going on with Budget")
+        assert again.first is None
+        for name, tensor in whole.state_dict().items():
+            assert torch.equal(tensor, again.network.state_dict()[name])
+
+    def test_classes_too_few_for_sets(self):
+        inputs, labels = torch.randn(60, 3), torch.arange(60) % 2
+        assert train_method(QUICK, inputs, labels, ("a", "b")).network.budget == Budget.singletons(["a", "b"])
+        labels = torch.arange(60) % 3
+        budget = train_method(QUICK, inputs, labels, ("a", "b", "c")).network.budget
+        assert len(budget) == 6  # the pairs; Θ is in every prediction anyway
+
+    def test_constant_and_single_features(self):
+        labels = torch.arange(60) % 3
+        for inputs in (torch.ones(60, 4), torch.arange(60.0)[:, None], torch.randn(60, 1).expand(60, 5)):
+            network = train_method(QUICK, inputs.contiguous(), labels, ("a", "b", "c")).network
+            assert network.predict(inputs).pignistic.isfinite().all()
+
+
+class TestBackbones:
+    @pytest.mark.parametrize(
+        ("name", "shape", "expected"),
+        [
+            ("auto", (2, 7), "mlp"),
+            ("auto", (2, 1, 8, 8), "small_cnn"),
+            ("auto", (2, 3, 8, 12), "resnet"),
+            ("mlp", (2, 1, 8, 8), "mlp"),
+            ("resnet50", (2, 3, 32, 32), "resnet"),
+            ("wide_resnet", (2, 3, 32, 32), "wide_resnet"),
+        ],
+    )
+    def test_by_name_and_shape(self, name, shape, expected):
+        with torch.device("meta"):
+            assert backbone_for(name, torch.zeros(shape)).spec["name"] == expected
+
+    @pytest.mark.parametrize(
+        ("name", "shape", "message"),
+        [
+            ("vgg", (2, 3, 8, 8), "small_cnn"),
+            ("small_cnn", (2, 3, 8, 9), "square"),
+            ("resnet18", (2, 3), "takes images"),
+        ],
+    )
+    def test_what_does_not_fit(self, name, shape, message):
+        with pytest.raises(RandomSetError, match=message):
+            backbone_for(name, torch.zeros(shape))
+
+
+def test_the_plain_loss():
+    outputs = torch.randn(4, 3)
+    labels = torch.tensor([0, 1, 2, 0])
+    expected = torch.nn.functional.cross_entropy(outputs, labels)
+    assert ClassLoss()(outputs, labels).item() == pytest.approx(expected.item())
+    mask = torch.nn.functional.one_hot(labels, 3).bool()
+    assert ClassLoss()(outputs, mask).item() == pytest.approx(expected.item())
+    weighted = ClassLoss()(outputs, labels, torch.tensor([1.0, 1.0, 0.0, 0.0]))
+    assert weighted.item() == pytest.approx(torch.nn.functional.cross_entropy(outputs[:2], labels[:2]).item())
+
+
+class TestConfiguration:
+    def test_comes_back_from_its_file(self, tmp_path):
+        config = MethodConfig("digits", hidden=(8, 4), num_sets="auto", learning_rate=0.1)
+        config.save(tmp_path / "config.json")
+        assert MethodConfig.load(tmp_path) == MethodConfig.load(tmp_path / "config.json") == config
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"alpha": "x"},
+            {"validation": "x"},
+            {"validation": 0.9},
+            {"seed": 1.5},
+            {"seed": -1},
+            {"num_sets": None},
+            {"num_sets": -3},
+            {"source": 5},
+            {"first_epochs": "q"},
+            {"epochs": 0},
+            {"hidden": 7},
+            {"hidden": [0]},
+            {"reducer": "magic"},
+            {"recipe": "slow"},
+            {"code": "import os"},
+        ],
+        ids=str,
+    )
+    def test_a_file_that_cannot_be_followed(self, tmp_path, change):
+        path = tmp_path / "config.json"
+        MethodConfig("digits").save(path)
+        content = json.loads(path.read_text())
+        content["config"].update(change)
+        path.write_text(json.dumps(content))
+        with pytest.raises(FileFormatError, match=r"config\.json"):
+            MethodConfig.load(path)
+
+    @pytest.mark.parametrize(
+        "text", ["", "{", "[]", "{}", '{"format": "randomset.run", "version": 1, "config": 3}']
+    )
+    def test_a_file_that_is_none(self, tmp_path, text):
+        (tmp_path / "config.json").write_text(text)
+        with pytest.raises(FileFormatError, match=r"config\.json"):
+            MethodConfig.load(tmp_path)
+
+    def test_few_samples_make_small_batches(self):
+        assert [MethodConfig().plan(n).batch_size for n in (10, 400, 1000, 10**6)] == [16, 16, 64, 128]
+        assert MethodConfig(batch_size=7).plan(10).batch_size == 7
