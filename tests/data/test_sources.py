@@ -23,7 +23,7 @@ class TestKinds:
         digits = load_source("digits")
         assert digits.kind == "images"
         assert digits.inputs.shape == (1797, 1, 8, 8)
-        assert (digits.inputs.min(), digits.inputs.max()) == (0, 1)
+        assert (digits.inputs.min().item(), digits.inputs.max().item()) == (0, 1)
         assert digits.classes == tuple("0123456789")
         assert torch.equal(load_inputs("digits"), digits.inputs)
 

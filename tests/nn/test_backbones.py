@@ -114,7 +114,7 @@ class TestHead:
 
     def test_mistakes(self):
         with pytest.raises(BudgetError, match="no budget"):
-            RandomSetHead(8, 10)  # type: ignore[arg-type]
+            RandomSetHead(8, 10)
         with pytest.raises(RandomSetError, match="positive whole numbers"):
             RandomSetHead(8, self.budget, hidden=(0,))
         with pytest.raises(ShapeError, match=r"\(2, 7\).*\(…, 8\)"):

@@ -73,7 +73,6 @@ def test_two_processes_learn_what_one_learns(tmp_path, kind):
         for name in ("loss", "bce", "M_r", "M_s", "val_loss", "val_accuracy", "val_ece", "learning_rate"):
             assert two[name] == pytest.approx(one[name], rel=1e-3, abs=1e-5), name
     assert alone["history"][0]["M_s"] > 0.1
-    assert alone["history"][-1]["M_s"] < 0.1
 
 
 def test_the_hinge_is_on_the_mean_of_all_processes(monkeypatch):
