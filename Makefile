@@ -20,8 +20,8 @@ $(VENV)/%.stamp: $(VENV)/python.stamp pyproject.toml constraints.txt
 	$(INSTALL) -e '.[$*]'
 	@touch $@
 
-demo: $(VENV)/plot.stamp  ## the paper's worked example: a table and a picture
-	$(BIN)/python examples/worked_example.py
+demo: $(VENV)/demo.stamp  ## a plain and a random-set network on known and unknown digits: a table, a picture
+	$(BIN)/python examples/unknown_digits.py
 
 test: $(VENV)/test.stamp  ## lint, types, and every test
 	$(BIN)/ruff check .
@@ -33,7 +33,7 @@ quick: $(VENV)/test.stamp  ## the fast part of the tests
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m "not slow" -q
 
 bench: $(VENV)/test.stamp  ## the claims of speed, measured side by side
-	for script in prediction power_set repair overlap budgeter; do \
+	for script in prediction power_set repair overlap budgeter training; do \
 	  env -u OMP_WAIT_POLICY $(BIN)/python -m benchmarks.$$script || exit 1; done
 
 docs: $(VENV)/docs.stamp  ## build the documentation into site/

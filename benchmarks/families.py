@@ -48,6 +48,32 @@ def seconds(*functions: Callable[[], object], rounds: int = 5, repeats: int = 5)
     return [(min(seen), statistics.median(seen)) for seen in times]
 
 
+def ratios(
+    base: Callable[[], object], other: Callable[[], object], pairs: int
+) -> tuple[float, float, float, float, float]:
+    """Let two functions take turns and compare each call with its neighbours.
+
+    Returns the quartiles of (time of `other` / mean time of the two calls of `base` around it), the ratio of
+    the fastest calls, and the median time of `base`.
+    """
+
+    def timed(function: Callable[[], object]) -> float:
+        start = time.perf_counter()
+        function()
+        return time.perf_counter() - start
+
+    base()
+    other()
+    times = [timed(base)]
+    others = []
+    for _ in range(pairs):
+        others.append(timed(other))
+        times.append(timed(base))
+    each = [2 * b / (a + c) for b, a, c in zip(others, times, times[1:], strict=False)]
+    first, middle, last = statistics.quantiles(each, n=4)
+    return first, middle, last, min(others) / min(times), statistics.median(times)
+
+
 def memory_ratio(prepare: str, run: str) -> float:
     """Measure the peak memory of `run` beyond what was there before it, in units of its input `x`.
 

@@ -68,10 +68,11 @@ def flat_features(features: Tensor, channels_first: bool) -> Tensor:
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
     """Put every part into evaluation mode, and back into its own mode afterwards."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
+    training = [module for module in model.modules() if module.training]
+    if training:
+        model.eval()
     try:
         yield
     finally:
-        for module, mode in modes:
-            module.training = mode
+        for module in training:
+            module.training = True

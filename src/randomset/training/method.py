@@ -141,6 +141,7 @@ class MethodResult:
     network: RandomSetNetwork
     fit: FitReport
     first: FitReport | None
+    plain: nn.Module | None
     budgeter: Budgeter | None
 
 
@@ -188,7 +189,7 @@ def train_method(
     preprocess = Standardise.from_data(inputs)
     template = backbone_for(config.backbone, inputs) if backbone is None else backbone
     stored = None if out is None else out / "budget.json"
-    first, budgeter = None, None
+    first, plain, budgeter = None, None, None
     if budget is None and resume and stored is not None and stored.exists():
         budget = Budget.load(stored)
         say(f"Going on with {budget}.")
@@ -224,7 +225,7 @@ def train_method(
     say("Training the random-set network …")
     shared["resume"] = resume and out is not None
     report = fit(network, train, held, loss=loss, recipe=config.plan(len(train)), out=out, **shared)
-    return MethodResult(network.eval(), report, first, budgeter)
+    return MethodResult(network.eval(), report, first, None if plain is None else plain.eval(), budgeter)
 
 
 def backbone_for(name: str, inputs: Tensor) -> nn.Module:
