@@ -42,6 +42,7 @@ def features(tmp_path):
     return tmp_path / "features.npz"
 
 
+@pytest.mark.slow
 def test_budget_from_end_to_end(features, tmp_path):
     out = run(
         "budget", "features.npz", "--sets", 2, "--out", "new/budget.json", "--figures", "new", cwd=tmp_path
@@ -102,6 +103,7 @@ def test_mistakes_end_with_code_2_and_one_clear_line(
     assert (tmp_path / "budget.json").read_text() == "precious"
 
 
+@pytest.mark.slow
 def test_a_terminal_without_unicode_gets_an_answer(features, tmp_path):
     out = run("budget", "features.npz", "--sets", 9, cwd=tmp_path, PYTHONIOENCODING="ascii")
     assert out.returncode == 2

@@ -17,13 +17,14 @@ from randomset import Budget, RandomSet, RandomSetClassifier
 from randomset.errors import RandomSetError, ShapeError
 from randomset.nn import backbones
 
+pytestmark = pytest.mark.slow
+
 EXPECTED_FAILURES = {
     "check_sample_weight_equivalence_on_dense_data": "a weight of two changes the loss; a sample that is "
     "there twice changes the batches and the part that is held back",
 }
 
 
-@pytest.mark.slow
 @parametrize_with_checks(
     [RandomSetClassifier(epochs=10, random_state=0)], expected_failed_checks=lambda _: EXPECTED_FAILURES
 )
@@ -41,7 +42,6 @@ def fitted(blobs):
     return RandomSetClassifier(epochs=8, random_state=0).fit(*blobs)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("images", [False, True])
 def test_digits_with_the_defaults(images):
     X, y = load_digits(return_X_y=True)

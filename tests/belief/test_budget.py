@@ -70,6 +70,7 @@ def test_copies_are_equal_and_leave_the_cache_behind():
         assert not again._operators
 
 
+@pytest.mark.slow
 def test_hash_is_the_same_in_another_process():
     code = "from randomset import Budget; print(hash(Budget.from_sets([{'é', 'b'}], ['é', 'b', 'c'])))"
     out = [

@@ -143,6 +143,7 @@ class TestVolumes:
         assert found.sets == [(0, 1), (1, 2)]
         np.testing.assert_allclose(found.overlaps, [1 / 3, 0.5 / 3.5], atol=2e-3)
 
+    @pytest.mark.slow
     @given(seed=seeds)
     def test_overlaps_agree_with_points_in_a_box(self, seed):
         """An independent estimate: uniform points in the box around all ellipsoids."""
@@ -257,6 +258,7 @@ class TestInvariance:
         renamed = [tuple(sorted(order[c] for c in focal)) for focal in again.sets]
         assert set(renamed) == set(found.sets)
 
+    @pytest.mark.slow
     @given(seed=seeds)
     def test_rotating_moving_and_scaling_change_nothing(self, seed):
         draw = np.random.default_rng(seed)

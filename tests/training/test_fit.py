@@ -3,7 +3,6 @@
 import csv
 import signal
 
-import lightning
 import pytest
 import torch
 from sklearn.datasets import load_digits
@@ -40,6 +39,7 @@ def columns(report):
     return {name: [row[name] for row in report.history] for name in report.history[0]}
 
 
+@pytest.mark.slow
 class TestLearning:
     def test_digits_are_learned_and_everything_is_logged(self, digits, tmp_path):
         model = network()
@@ -120,18 +120,20 @@ class TestLearning:
         assert losses[0] != losses[1]
 
 
-class Module(lightning.LightningDataModule):
-    def __init__(self, data):
-        super().__init__()
-        self.data = data
+def data_module(data):
+    import lightning
 
-    def train_dataloader(self):
-        return DataLoader(self.data[0], 64, shuffle=True)
+    class Module(lightning.LightningDataModule):
+        def train_dataloader(self):
+            return DataLoader(data[0], 64, shuffle=True)
 
-    def val_dataloader(self):
-        return DataLoader(self.data[1], 64)
+        def val_dataloader(self):
+            return DataLoader(data[1], 64)
+
+    return Module()
 
 
+@pytest.mark.slow
 class TestKindsOfData:
     def test_data_set_and_loader_give_the_same(self, digits):
         reports = []
@@ -140,7 +142,7 @@ class TestKindsOfData:
         assert reports[0] == reports[1]
 
     def test_lightnings_data_module(self, digits):
-        report = quick(network(), Module(digits), epochs=2)
+        report = quick(network(), data_module(digits), epochs=2)
         assert report.last["val_accuracy"] > 0.1
         assert report.calibration is not None
 
@@ -158,7 +160,9 @@ class TestKindsOfData:
         assert report.last["step"] == 4
 
     def test_options_of_lightnings_trainer(self, digits):
-        class Counter(lightning.Callback):
+        from lightning import Callback
+
+        class Counter(Callback):
             steps = 0
 
             def on_train_batch_end(self, *_):
@@ -234,7 +238,7 @@ class TestMistakes:
 
     def test_validation_data_twice(self, digits):
         with pytest.raises(RandomSetError, match="twice"):
-            quick(network(), Module(digits), digits[1])
+            quick(network(), data_module(digits), digits[1])
 
     def test_without_lightning(self, digits, monkeypatch):
         import sys
@@ -244,6 +248,7 @@ class TestMistakes:
             quick(network(), digits[0])
 
 
+@pytest.mark.slow
 class TestDetails:
     def test_ignored_labels_of_the_loss_are_ignored_everywhere(self, digits):
         x, y = digits[1].tensors
@@ -283,7 +288,9 @@ class TestDetails:
         assert len({tuple(mask.tolist()) for mask in masks}) == len(masks) == 13
 
     def test_ctrl_c_without_a_folder_is_a_keyboard_interrupt(self, digits):
-        class Interrupted(lightning.Callback):
+        from lightning import Callback
+
+        class Interrupted(Callback):
             def on_train_batch_end(self, *_):
                 raise KeyboardInterrupt
 
@@ -317,6 +324,7 @@ class TestPrecision:
         assert torch.tensor(report.last["loss"]).isfinite()
 
 
+@pytest.mark.slow
 class TestCalibration:
     @pytest.fixture
     def trained(self, digits):

@@ -20,6 +20,7 @@ def digits():
 QUICK = MethodConfig(epochs=2, num_sets=5)
 
 
+@pytest.mark.slow
 class TestStages:
     def test_images_through_a_first_network(self, digits, tmp_path):
         said = []

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 
-import lightning
 import pytest
 import torch
 from sklearn.datasets import load_digits
@@ -16,7 +15,9 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset, WeightedRandomS
 import randomset as rs
 from randomset.errors import FileFormatError, RandomSetError
 from randomset.nn import backbones
-from randomset.training import TrainingStopped, checkpoints
+from randomset.training import TrainingStopped
+
+pytestmark = pytest.mark.slow
 
 SCRIPT = """
 import sys, time, torch
@@ -62,6 +63,13 @@ def train(model, *data, **options):
     return rs.fit(model, *data, **{"epochs": 3, "batch_size": 64, "progress": False, **options})
 
 
+def run_checkpoints():
+    """Fetch the class late: it brings Lightning, and the fast tests collect this file."""
+    from randomset.training.checkpoints import RunCheckpoints
+
+    return RunCheckpoints
+
+
 def without_speed(history):
     return [{k: v for k, v in row.items() if k != "samples_per_second"} for row in history]
 
@@ -76,7 +84,7 @@ class TestExactResume:
     @pytest.mark.parametrize("recipe", ["fast", "paper"])
     def test_from_every_checkpoint(self, digits, tmp_path, monkeypatch, validated, recipe):
         kept = []
-        write = checkpoints.RunCheckpoints._write
+        write = run_checkpoints()._write
 
         def keeping(self, trainer, engine, name, **options):
             write(self, trainer, engine, name, **options)
@@ -84,7 +92,7 @@ class TestExactResume:
                 kept.append(tmp_path / f"{len(kept)}.ckpt")
                 shutil.copyfile(self.folder / name, kept[-1])
 
-        monkeypatch.setattr(checkpoints.RunCheckpoints, "_write", keeping)
+        monkeypatch.setattr(run_checkpoints(), "_write", keeping)
         data = digits if validated else digits[:1]
         whole = network()
         report = train(whole, *data, out=tmp_path / "whole", checkpoint_steps=1, recipe=recipe)
@@ -102,7 +110,7 @@ class TestExactResume:
         train(whole, data)
         stopped = network()
         with monkeypatch.context() as patch:
-            patch.setattr(checkpoints.RunCheckpoints, "on_train_batch_end", _stop_at(4))
+            patch.setattr(run_checkpoints(), "on_train_batch_end", _stop_at(4))
             with pytest.raises(TrainingStopped, match="resume=True"):
                 train(stopped, data, out=tmp_path)
         again = network()
@@ -141,7 +149,9 @@ class TestExactResume:
         assert_resumes_exactly(monkeypatch, tmp_path, lambda: (DataLoader(digits[0], 64, sampler=sampler),))
 
     def test_data_modules_from_the_last_epoch(self, digits, tmp_path, monkeypatch):
-        class Module(lightning.LightningDataModule):
+        from lightning import LightningDataModule
+
+        class Module(LightningDataModule):
             def train_dataloader(self):
                 return DataLoader(digits[0], 64, shuffle=True)
 
@@ -187,7 +197,7 @@ def assert_resumes_exactly(monkeypatch, folder, make_data, step=9, **options):
     whole = network()
     train(whole, *make_data(), out=folder / "whole", **options)
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoints.RunCheckpoints, "on_train_batch_end", _stop_at(step))
+        patch.setattr(run_checkpoints(), "on_train_batch_end", _stop_at(step))
         with pytest.raises(TrainingStopped):
             train(network(), *make_data(), out=folder / "part", **options)
     torch.rand(5)
@@ -198,7 +208,7 @@ def assert_resumes_exactly(monkeypatch, folder, make_data, step=9, **options):
 
 
 def _stop_at(step):
-    original = checkpoints.RunCheckpoints.on_train_batch_end
+    original = run_checkpoints().on_train_batch_end
 
     def stopping(self, trainer, engine, *arguments):
         epoch, batch = trainer.current_epoch, trainer.fit_loop.epoch_loop.batch_progress.current.ready
@@ -333,13 +343,13 @@ def unbroken(tmp_path_factory):
     return rs.RandomSetNetwork.load(folder / "run")
 
 
-@pytest.mark.slow
 class TestSignals:
     def test_killed_in_the_middle_of_an_epoch(self, tmp_path, unbroken):
         process = start(tmp_path, 0.2)
         wait_for_steps(process, 9)  # of 4 epochs with 6 batches
         process.kill()
-        assert process.wait() == -signal.SIGKILL
+        process.communicate()
+        assert process.returncode == -signal.SIGKILL
         state = torch.load(tmp_path / "run" / "checkpoints" / "last.ckpt", weights_only=True)["randomset"]
         assert state["epoch"] == 1
         assert state["position"] in (1, 2)
