@@ -21,7 +21,7 @@ from randomset.errors import LabelError, RandomSetError, ShapeError
 
 if TYPE_CHECKING:
     from randomset.belief.budget import Budget
-    from randomset.training.fitting import FitReport
+    from randomset.training.report import FitReport
 
 __all__ = ["RandomSetClassifier"]
 

@@ -65,8 +65,8 @@ def train(
     --resume.
     """
     from randomset.data.sources import load_source
-    from randomset.training.fitting import TrainingStopped
     from randomset.training.method import backbone_for, train_method
+    from randomset.training.report import TrainingStopped
 
     typed = {
         "source": source,

@@ -1,14 +1,15 @@
-"""A whole classifier as a backbone: its last linear layer is found and taken out."""
+"""What goes for a backbone: how wide it is, and a whole classifier whose last linear layer is taken out."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from randomset.errors import RandomSetError
 
-__all__ = ["feature_tensor", "last_linear", "removed"]
+__all__ = ["feature_tensor", "is_taken_from", "last_linear", "removed", "width_of"]
 
 _PROBABILITIES = (nn.Softmax, nn.LogSoftmax, nn.Sigmoid, nn.LogSigmoid)
 
@@ -97,6 +98,40 @@ def feature_tensor(output: Any) -> Tensor:
             expected="a tensor, a tuple that starts with one, or a Hugging Face output",
         )
     return output
+
+
+def is_taken_from(output: Tensor, given: Tensor) -> bool:
+    """Say whether an output is what a layer gave, or of a sequence the token that stands for it."""
+    if given.dim() == 3 and output.shape == (given.shape[0], given.shape[2]):
+        return bool((given == output[:, None]).all(2).any(1).all())
+    return given.shape == output.shape and torch.equal(given.nan_to_num(), output.nan_to_num())
+
+
+def width_of(backbone: nn.Module) -> int:
+    """Find out how many features a backbone yields, without running it."""
+    for attribute in ("num_features", "out_features"):
+        width = getattr(backbone, attribute, None)
+        if isinstance(width, int):
+            return width
+    config = getattr(backbone, "config", None)
+    if isinstance(width := getattr(config, "hidden_size", None), int):
+        return width
+    last: nn.Module | None = backbone
+    while isinstance(last, nn.Sequential):
+        # Activations, dropout and pooling keep the number of channels; flattening maps does not.
+        keeping = (nn.Dropout, nn.ReLU, nn.GELU, nn.SiLU, nn.Tanh, nn.Identity, nn.Sigmoid, nn.LeakyReLU)
+        last = next((part for part in reversed(last) if not isinstance(part, keeping)), None)
+    for attribute in ("out_features", "num_features", "out_channels", "normalized_shape"):
+        width = getattr(last, attribute, None)
+        width = width[-1] if isinstance(width, tuple) else width
+        if isinstance(width, int):
+            return width
+    raise RandomSetError(
+        "it is not clear how many features the backbone yields",
+        got=type(backbone).__name__,
+        remedy="Give in_features=…, the last number in backbone(batch).shape; "
+        "a whole classifier goes to RandomSetNetwork.from_classifier",
+    )
 
 
 def _told_by_model(model: nn.Module, linears: dict[str, nn.Linear]) -> str | None:

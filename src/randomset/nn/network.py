@@ -26,7 +26,7 @@ from randomset.budgeting.batches import (
 from randomset.errors import RandomSetError, ShapeError
 from randomset.nn import storage
 from randomset.nn.calibration import Calibration
-from randomset.nn.classifiers import feature_tensor, last_linear, removed
+from randomset.nn.classifiers import feature_tensor, is_taken_from, last_linear, removed, width_of
 from randomset.nn.head import RandomSetHead
 from randomset.nn.loss import RandomSetLoss
 from randomset.progress import progress_bar
@@ -78,7 +78,7 @@ class RandomSetNetwork(nn.Module):
             )
         self.preprocess = preprocess
         self.backbone = backbone
-        self.head = RandomSetHead(in_features or _width_of(backbone), budget, hidden, dropout=dropout)
+        self.head = RandomSetHead(in_features or width_of(backbone), budget, hidden, dropout=dropout)
         self.calibration = None
         self.replaced_layer: str | None = None
         self.notes: dict[str, Any] = {}
@@ -179,7 +179,7 @@ class RandomSetNetwork(nn.Module):
             output = feature_tensor(self.backbone(*inputs, **named))
         finally:
             hook.remove()
-        if not seen or not _is_taken_from(output, seen[-1]):
+        if not seen or not is_taken_from(output, seen[-1]):
             raise RandomSetError(
                 "the model changes what its last layer gives",
                 got=f"an output of {type(self.backbone).__name__} that is not that of {self.replaced_layer}",
@@ -285,40 +285,6 @@ class PignisticLogits(nn.Module):
         logits = self.network(*inputs, **named)
         betp = self.network.random_set(logits, calibrated=self.calibrated).pignistic
         return betp.clamp_min(torch.finfo(betp.dtype).tiny).log()
-
-
-def _is_taken_from(output: Tensor, given: Tensor) -> bool:
-    """Say whether an output is what a layer gave, or of a sequence the token that stands for it."""
-    if given.dim() == 3 and output.shape == (given.shape[0], given.shape[2]):
-        return bool((given == output[:, None]).all(2).any(1).all())
-    return given.shape == output.shape and torch.equal(given.nan_to_num(), output.nan_to_num())
-
-
-def _width_of(backbone: nn.Module) -> int:
-    """Find out how many features a backbone yields, without running it."""
-    for attribute in ("num_features", "out_features"):
-        width = getattr(backbone, attribute, None)
-        if isinstance(width, int):
-            return width
-    config = getattr(backbone, "config", None)
-    if isinstance(width := getattr(config, "hidden_size", None), int):
-        return width
-    last: nn.Module | None = backbone
-    while isinstance(last, nn.Sequential):
-        # Activations, dropout and pooling keep the number of channels; flattening maps does not.
-        keeping = (nn.Dropout, nn.ReLU, nn.GELU, nn.SiLU, nn.Tanh, nn.Identity, nn.Sigmoid, nn.LeakyReLU)
-        last = next((part for part in reversed(last) if not isinstance(part, keeping)), None)
-    for attribute in ("out_features", "num_features", "out_channels", "normalized_shape"):
-        width = getattr(last, attribute, None)
-        width = width[-1] if isinstance(width, tuple) else width
-        if isinstance(width, int):
-            return width
-    raise RandomSetError(
-        "it is not clear how many features the backbone yields",
-        got=type(backbone).__name__,
-        remedy="Give in_features=…, the last number in backbone(batch).shape; "
-        "a whole classifier goes to RandomSetNetwork.from_classifier",
-    )
 
 
 def _batches(inputs: Any, size: int) -> tuple[Iterable[Any], int | None, Any]:

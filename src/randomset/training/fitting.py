@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
-import logging
 import os
-import random
 import signal
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-import numpy as np
 import torch
 from torch import nn
 
@@ -35,59 +28,10 @@ from randomset.training.loaders import (
 )
 from randomset.training.precision import chosen_precision
 from randomset.training.recipe import Recipe
+from randomset.training.report import FitReport, TrainingStopped
+from randomset.training.surroundings import loggers, on_terminal, own_random_numbers, quiet
 
-if TYPE_CHECKING:
-    from pandas import DataFrame
-
-__all__ = ["FitReport", "TrainingStopped", "fit"]
-
-
-@dataclass(frozen=True)
-class FitReport:
-    """What a training gave: a row for each epoch, and the calibration if there was one."""
-
-    history: list[dict[str, float]]
-    folder: Path | None = None
-    calibration: CalibrationReport | None = None
-    device: str = field(default="cpu", repr=False)
-
-    @property
-    def last(self) -> dict[str, float]:
-        """The last epoch's row."""
-        return self.history[-1]
-
-    @property
-    def best(self) -> dict[str, float]:
-        """The row of the epoch with the highest validation accuracy, of equals the lowest loss."""
-        return max(
-            self.history,
-            key=lambda row: (row.get("val_accuracy", 0.0), -row.get("val_loss", row["loss"])),
-        )
-
-    def to_frame(self) -> DataFrame:
-        """Return the history as a pandas table."""
-        try:
-            import pandas
-        except ImportError:
-            raise MissingPackageError("pandas", "frames") from None
-        return pandas.DataFrame(self.history)
-
-    def __str__(self) -> str:
-        last = self.last
-        text = f"{int(last['epoch'])} epochs, loss {last['loss']:.4f}"
-        if "val_accuracy" in last:
-            text += f", validation accuracy {last['val_accuracy']:.2%}, ECE {last['val_ece']:.3f}"
-        if "val_invalid" in last:
-            text += f", {last['val_invalid']:.1%} of raw predictions invalid"
-        return text + (f"\n{self.calibration}" if self.calibration else "")
-
-
-class TrainingStopped(KeyboardInterrupt):
-    """Training was stopped by Ctrl-C or SIGTERM; the message says how to go on."""
-
-    def __init__(self, message: str, number: int, checkpoint: Path | None) -> None:
-        super().__init__(message)
-        self.signal, self.checkpoint = number, checkpoint
+__all__ = ["fit"]
 
 
 def fit(
@@ -173,19 +117,26 @@ def fit(
         raise RandomSetError(
             "there are no validation data", got=f"keep={keep!r}, calibrated={calibrated}", remedy="Give val=…"
         )
-    if hasattr(network, "calibration"):
+    place = None if folder is None else _checkpoint_folder(folder, resume)
+    start = _start(place, resume)
+    before = getattr(network, "calibration", None)
+    if before is not None:
         network.calibration = None  # type: ignore[assignment]  # it belongs to the weights of before
-    engine = Engine(network, loss.to(_device_of(network)), plan, seed)
-    start = _start(folder, resume)
-    resumed = None if start is None else checked_checkpoint(start, engine, loader)
+    try:
+        engine = Engine(network, loss.to(_device_of(network)), plan, seed)
+        resumed = None if start is None else checked_checkpoint(start, engine, loader)
+    except RandomSetError:
+        if before is not None:
+            network.calibration = before
+        raise
     begun = 0 if resumed is None else resumed["randomset"]["epoch"]
     if resumed is not None and isinstance(loader, EpochLoader):
         loader.start_at(begun, resumed["randomset"]["position"])
 
     callbacks = list(trainer_options.pop("callbacks", None) or [])
-    if folder is not None:
+    if place is not None:
         keeper = RunCheckpoints(
-            _checkpoint_folder(folder, resume),
+            place,
             loader,
             steps=checkpoint_steps,
             minutes=checkpoint_minutes,
@@ -195,17 +146,17 @@ def fit(
     home, mode = _device_of(network), network.training
     options = {
         "accelerator": "auto",
-        "logger": _loggers(folder, trainer_options.pop("logger", None)),
+        "logger": loggers(folder, trainer_options.pop("logger", None)),
         "precision": chosen_precision(precision, trainer_options.get("accelerator", "auto")),
         "gradient_clip_val": plan.clip,
         "num_sanity_val_steps": 0,
         "enable_checkpointing": folder is not None,
         "enable_model_summary": False,
-        "enable_progress_bar": _on_terminal() if progress is None else progress,
+        "enable_progress_bar": on_terminal() if progress is None else progress,
         **({"devices": int(os.environ["LOCAL_WORLD_SIZE"])} if "LOCAL_WORLD_SIZE" in os.environ else {}),
         **trainer_options,
     }
-    with _quiet(), _own_random_numbers():
+    with quiet(), own_random_numbers():
         seed_everything(seed_from(seed, begun))
         network.train()
         trainer = lightning.Trainer(max_epochs=plan.epochs, callbacks=callbacks, **options)
@@ -219,9 +170,8 @@ def fit(
             raise
         finally:
             network.to(home).train(mode)
-    if keep == "best" and folder is not None and (best := folder / "checkpoints" / "best.ckpt").exists():
-        state = checked_checkpoint(best, engine)["state_dict"]
-        engine.load_state_dict(state)
+    if keep == "best" and place is not None and (place / "best.ckpt").exists():
+        engine.load_state_dict(checked_checkpoint(place / "best.ckpt", engine)["state_dict"])
     history = engine.history or (resumed["randomset"]["history"] if resumed else [])
     wanted = hasattr(network, "calibration") if calibrated is None else calibrated
     report = None
@@ -287,25 +237,13 @@ def _checkpoint_folder(folder: Path, resume: Any) -> Path:
     return place
 
 
-@contextmanager
-def _own_random_numbers() -> Iterator[None]:
-    """Leave the generators of the process as they were."""
-    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
-    with torch.random.fork_rng():
-        try:
-            yield
-        finally:
-            random.setstate(python)
-            np.random.set_state(numpy)  # noqa: NPY002
-
-
-def _start(folder: Path | None, resume: bool | str | os.PathLike[str]) -> Path | None:
-    if not resume or folder is None:
+def _start(place: Path | None, resume: bool | str | os.PathLike[str]) -> Path | None:
+    """Return the checkpoint to go on from, if any."""
+    if not resume or place is None:
         return None
     if resume is not True:
         return Path(resume)
-    last = folder / "checkpoints" / "last.ckpt"
-    return last if last.exists() else None
+    return place / "last.ckpt" if (place / "last.ckpt").exists() else None
 
 
 def _stopped(number: int | None, checkpoint: Path, folder: Path | None) -> TrainingStopped:
@@ -319,49 +257,5 @@ def _stopped(number: int | None, checkpoint: Path, folder: Path | None) -> Train
     )
 
 
-def _loggers(folder: Path | None, given: Any) -> Any:
-    """Return the user's loggers and, where a run folder and TensorBoard are there, TensorBoard's."""
-    loggers = [] if given in (None, False) else list(given) if isinstance(given, (list, tuple)) else given
-    if folder is None or given is False or not isinstance(loggers, list):
-        return loggers or False
-    if importlib.util.find_spec("tensorboard") is not None:
-        from lightning.pytorch.loggers import TensorBoardLogger
-
-        loggers = [*loggers, TensorBoardLogger(folder, name="tensorboard", version="")]
-    return loggers or False
-
-
 def _device_of(module: nn.Module) -> torch.device:
     return next((p.device for p in module.parameters()), torch.device("cpu"))
-
-
-def _on_terminal() -> bool:
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    return console.is_terminal or console.is_jupyter
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Leave out what Lightning says of hardware, and its advice that does not hold here."""
-    log = logging.getLogger("lightning.pytorch")
-    level = log.level
-    log.setLevel(logging.WARNING)
-    with warnings.catch_warnings():
-        for message in (
-            ".*does not have many workers.*",
-            ".*in eval mode at the start of training.*",
-            ".*dataloader is not resumable.*",
-            ".*smaller than the logging interval.*",
-            ".*checkpoint callback.*",
-            ".*GPU available but not used.*",
-            ".*no `val_dataloader`.*",
-            ".*LeafSpec.*is deprecated.*",
-            ".*Checkpoint directory.*exists and is not empty.*",
-        ):
-            warnings.filterwarnings("ignore", message)
-        try:
-            yield
-        finally:
-            log.setLevel(level)

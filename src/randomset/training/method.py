@@ -30,8 +30,9 @@ from randomset.nn import backbones
 from randomset.nn.loss import RandomSetLoss
 from randomset.nn.network import RandomSetNetwork
 from randomset.nn.preprocessing import Standardise
-from randomset.training.fitting import FitReport, fit
+from randomset.training.fitting import fit
 from randomset.training.recipe import Recipe
+from randomset.training.report import FitReport
 
 __all__ = ["MethodConfig", "MethodResult", "backbone_for", "train_method"]
 

@@ -1,0 +1,62 @@
+"""What a training leaves behind in memory, and how it says that it was stopped."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from randomset.errors import MissingPackageError
+from randomset.training.calibration import CalibrationReport
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+__all__ = ["FitReport", "TrainingStopped"]
+
+
+@dataclass(frozen=True)
+class FitReport:
+    """What a training gave: a row for each epoch, and the calibration if there was one."""
+
+    history: list[dict[str, float]]
+    folder: Path | None = None
+    calibration: CalibrationReport | None = None
+
+    @property
+    def last(self) -> dict[str, float]:
+        """The last epoch's row."""
+        return self.history[-1]
+
+    @property
+    def best(self) -> dict[str, float]:
+        """The row of the epoch with the highest validation accuracy, of equals the lowest loss."""
+        return max(
+            self.history,
+            key=lambda row: (row.get("val_accuracy", 0.0), -row.get("val_loss", row["loss"])),
+        )
+
+    def to_frame(self) -> DataFrame:
+        """Return the history as a pandas table."""
+        try:
+            import pandas
+        except ImportError:
+            raise MissingPackageError("pandas", "frames") from None
+        return pandas.DataFrame(self.history)
+
+    def __str__(self) -> str:
+        last = self.last
+        text = f"{int(last['epoch'])} epochs, loss {last['loss']:.4f}"
+        if "val_accuracy" in last:
+            text += f", validation accuracy {last['val_accuracy']:.2%}, ECE {last['val_ece']:.3f}"
+        if "val_invalid" in last:
+            text += f", {last['val_invalid']:.1%} of raw predictions invalid"
+        return text + (f"\n{self.calibration}" if self.calibration else "")
+
+
+class TrainingStopped(KeyboardInterrupt):
+    """Training was stopped by Ctrl-C or SIGTERM; the message says how to go on."""
+
+    def __init__(self, message: str, number: int, checkpoint: Path | None) -> None:
+        super().__init__(message)
+        self.signal, self.checkpoint = number, checkpoint

@@ -1,0 +1,74 @@
+"""Around a training: its loggers, its random numbers, and quiet."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import random
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+__all__ = ["loggers", "on_terminal", "own_random_numbers", "quiet"]
+
+
+def loggers(folder: Path | None, given: Any) -> Any:
+    """Return the user's loggers and, where a run folder and TensorBoard are there, TensorBoard's."""
+    found = [] if given in (None, False) else list(given) if isinstance(given, (list, tuple)) else given
+    if folder is None or given is False or not isinstance(found, list):
+        return found or False
+    if importlib.util.find_spec("tensorboard") is not None:
+        from lightning.pytorch.loggers import TensorBoardLogger
+
+        found = [*found, TensorBoardLogger(folder, name="tensorboard", version="")]
+    return found or False
+
+
+@contextmanager
+def own_random_numbers() -> Iterator[None]:
+    """Leave the generators of the process as they were."""
+    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
+    with torch.random.fork_rng():
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(numpy)  # noqa: NPY002
+
+
+def on_terminal() -> bool:
+    """Say whether somebody watches."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    return console.is_terminal or console.is_jupyter
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Leave out what Lightning says of hardware, and its advice that does not hold here."""
+    log = logging.getLogger("lightning.pytorch")
+    level = log.level
+    log.setLevel(logging.WARNING)
+    with warnings.catch_warnings():
+        for message in (
+            ".*does not have many workers.*",
+            ".*in eval mode at the start of training.*",
+            ".*dataloader is not resumable.*",
+            ".*smaller than the logging interval.*",
+            ".*checkpoint callback.*",
+            ".*GPU available but not used.*",
+            ".*no `val_dataloader`.*",
+            ".*LeafSpec.*is deprecated.*",
+            ".*Checkpoint directory.*exists and is not empty.*",
+        ):
+            warnings.filterwarnings("ignore", message)
+        try:
+            yield
+        finally:
+            log.setLevel(level)
