@@ -137,6 +137,13 @@ class TestTrainAndPredict:
         folder, said = trained
         names = {path.name for path in (folder / "run").iterdir()}
         assert names >= {"config.json", "budget.json", "model.safetensors", "metrics.csv", "checkpoints"}
+        test = json.loads((folder / "run" / "test.json").read_text())
+        assert len(test["rows"]) == test["samples"] == 359
+        digits = randomset.data.load_source("digits")
+        answer = randomset.RandomSetNetwork.load(folder / "run").predict(digits.inputs[test["rows"]])
+        right = answer.labels == digits.labels[test["rows"]]
+        assert test["accuracy"] == pytest.approx(right.float().mean().item())
+        assert json.loads((folder / "run" / "config.json").read_text())["config"]["backbone"] == "small_cnn"
         assert "Calibrated on 180 samples" in said
         assert "On 359 samples that were held back: accuracy" in said
         assert said.splitlines()[-2].startswith("Wrote model.safetensors")
@@ -174,6 +181,15 @@ class TestTrainAndPredict:
         assert len(lines) == 1797
         assert sum(part["mass"] for part in lines[0]["masses"]) == pytest.approx(1, abs=1e-4)
         assert lines[0]["probabilities"][lines[0]["label"]] == pytest.approx(lines[0]["confidence"])
+
+    def test_images_on_another_scale_are_refused(self, trained):
+        folder, _ = trained
+        np.savez(folder / "large.npz", images=load_digits().images[:7] * 16.0)
+        out = run("predict", "run", "large.npz", cwd=folder)
+        assert out.returncode == 2
+        assert "another scale" in out.stderr
+        np.savez(folder / "whole.npz", images=(load_digits().images[:7] / 16 * 255).astype(np.int64))
+        assert run("predict", "run", "whole.npz", cwd=folder).returncode == 0
 
     def test_a_configuration_is_echoed_and_taken_over(self, trained):
         folder, _ = trained

@@ -93,11 +93,12 @@ class TestPredictions:
     def test_images_with_and_without_channels(self):
         generator = np.random.default_rng(0)
         X, y = generator.random((60, 8, 8)), np.arange(60) % 3
-        for images in (X, X[:, None], np.stack([X] * 3, 1)):
+        for images in (X, X[:, None], np.stack([X] * 3, 1), np.stack([X] * 3, 3)):
             classifier = RandomSetClassifier(epochs=1, random_state=0).fit(images, y)
             assert classifier.predict(images).shape == (60,)
             with pytest.raises(ValueError, match=r"shape|features"):
-                classifier.predict(images[..., :5])
+                classifier.predict(images[:, :1, :1])
+        assert classifier.network_.preprocess.mean.shape == (3,)
 
     def test_a_backbone_of_the_user(self, blobs):
         X, y = blobs

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from randomset.belief.random_set import RandomSet
 from randomset.budgeting.inputs import stratified_parts
+from randomset.data.sources import images_from_array
 from randomset.errors import LabelError, RandomSetError, ShapeError
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ class RandomSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.trainer_options = trainer_options
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> RandomSetClassifier:
-        """Train on a table (n × F) or on images (n × H × W, n × C × H × W), and labels of any type."""
+        """Train on a table (n × F) or images (n × H × W, with channels first or last); labels of any type."""
         from randomset.training.method import MethodConfig, train_method
 
         X, y = validate_data(self, X, y, dtype=np.float32, allow_nd=True)
@@ -203,8 +204,7 @@ class RandomSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 def _as_inputs(array: NDArray[np.float32]) -> Tensor:
     """Bring images into the form (n × C × H × W)."""
-    inputs = torch.from_numpy(np.ascontiguousarray(array))
-    return inputs[:, None] if inputs.dim() == 3 else inputs
+    return torch.from_numpy(np.ascontiguousarray(array)) if array.ndim == 2 else images_from_array(array)
 
 
 def _names(classes: NDArray[Any]) -> tuple[str, ...]:

@@ -45,6 +45,11 @@ class TestKinds:
         if len(shape) == 4 and shape != expected:
             assert source.inputs[1, 2 % expected[1], 3, 4] == images[1, 3, 4, 2 % expected[1]]
 
+    def test_whole_numbers_that_are_bytes(self, file):
+        images = np.arange(32).reshape(2, 4, 4)
+        assert load_inputs(saved(file, images=images)).dtype == torch.uint8
+        assert load_inputs(saved(file, images=images * 100)).dtype == torch.float32
+
     def test_features_with_names(self, file):
         labels = np.array(["cat", "dog", "cat"])
         source = load_source(

@@ -89,6 +89,7 @@ class TestHead:
         assert isinstance(linear, nn.Linear)
         features = torch.randn(3, 5, 8)
         assert torch.equal(head(features), linear(features))
+        assert linear.weight.abs().max() < 0.1 / 8**0.5
         assert head(features).shape == (3, 5, 6)
 
     def test_the_papers_layers(self):

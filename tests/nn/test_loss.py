@@ -156,6 +156,7 @@ class TestLabels:
             (torch.tensor([0, 1, -1, 2, 0]), "not a class index"),
             (torch.zeros(5, 3, dtype=torch.bool), "names no class"),
             (torch.zeros(5), "not integers"),
+            (torch.ones(5, 3, dtype=torch.long), r"\.bool\(\)"),
             (torch.full((5, 3), 0.5), "sum to one"),
             (torch.full((5, 7), 0.5), "wrong shape"),
             ([{"cat"}, {"cow"}, {"cat"}, {"cat"}, {"cat"}], "cow"),

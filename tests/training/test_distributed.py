@@ -31,8 +31,8 @@ world = int(os.environ.get("WORLD_SIZE", 1))
 if kind == "loader":  # a loader's batch size is for each process, as Lightning has it
     train = DataLoader(train, 64 // world, shuffle=True)
 report = rs.fit(
-    network, train, TensorDataset(x[400:501], y[400:501]), epochs=3, batch_size=64, loss=loss, out=out,
-    progress=False, accelerator="cpu",
+    network, train, TensorDataset(x[400:501], y[400:501]), epochs=3, loss=loss, out=out,
+    batch_size=None if kind == "loader" else 64, progress=False, accelerator="cpu",
 )
 answer = {
     "history": report.history,

@@ -48,14 +48,16 @@ class TestLearning:
         assert report.last["loss"] < 0.5 * report.history[0]["loss"]
         with (tmp_path / "metrics.csv").open() as file:
             rows = list(csv.DictReader(file))
-        names = ["epoch", "step", "loss", "bce", "M_r", "M_s", "val_loss", "val_invalid", "val_accuracy"]
-        assert list(rows[0]) == [*names, "val_nll", "val_ece", "learning_rate", "samples_per_second"]
+        names = ["epoch", "step", "loss", "bce", "M_r", "M_s", "val_loss", "val_invalid", "val_negative_mass"]
+        names += ["val_accuracy", "val_nll", "val_ece", "learning_rate", "samples_per_second"]
+        assert list(rows[0]) == names
         assert [float(row["loss"]) for row in rows] == pytest.approx(columns(report)["loss"])
         for row in report.history:
             parts = row["bce"] + 1e-3 * row["M_r"] + 1e-3 * row["M_s"]
             assert row["loss"] == pytest.approx(parts, rel=1e-5)
         assert "validation accuracy" in str(report)
-        assert report.to_frame().shape == (8, 13)
+        assert report.to_frame().shape == (8, 14)
+        assert rs.RandomSetNetwork.load(tmp_path).budget == BUDGET
 
     def test_the_measures_are_those_of_the_predictions(self, digits):
         model = network()
@@ -76,6 +78,22 @@ class TestLearning:
         assert report.last["val_accuracy"] > 0.85
         assert "val_invalid" not in report.last
         assert report.calibration is None
+
+    def test_a_trained_classifier_is_not_destroyed(self, digits):
+        torch.manual_seed(0)
+        hidden = nn.Sequential(nn.Linear(64, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU())
+        plain = nn.Sequential(hidden, nn.Linear(64, 10))
+        before = quick(plain, *digits, epochs=8, loss=nn.CrossEntropyLoss()).last["val_accuracy"]
+        tuned = rs.RandomSetNetwork.from_classifier(plain, BUDGET)
+        after = quick(tuned, *digits, epochs=3).last["val_accuracy"]
+        assert after > before - 0.05
+
+    def test_the_report_is_of_the_weights_that_were_kept(self, digits, tmp_path):
+        from lightning.pytorch.callbacks import EarlyStopping
+
+        stopping = EarlyStopping("val_loss", patience=0, min_delta=10.0)
+        report = quick(network(), *digits, epochs=6, callbacks=stopping, out=tmp_path, keep="best")
+        assert str(report).startswith(f"2 epochs of 6, stopped early, kept epoch {int(report.best['epoch'])}")
 
     def test_a_seed_repeats_everything(self, digits):
         states = []
@@ -137,8 +155,8 @@ def data_module(data):
 class TestKindsOfData:
     def test_data_set_and_loader_give_the_same(self, digits):
         reports = []
-        for data in (digits[0], DataLoader(digits[0], 64, shuffle=True)):
-            reports.append(quick(network(), data).last["loss"])
+        for data, size in ((digits[0], 64), (DataLoader(digits[0], 64, shuffle=True), None)):
+            reports.append(quick(network(), data, batch_size=size).last["loss"])
         assert reports[0] == reports[1]
 
     def test_lightnings_data_module(self, digits):
@@ -192,6 +210,9 @@ class TestMistakes:
             ({"keep": "worst"}, "'last' or 'best'"),
             ({"calibrated": True}, "no validation data"),
             ({"max_epochs": 3}, "epochs="),
+            ({"alpha": 0.1}, "RandomSetLoss"),
+            ({"lr": 0.1}, "learning_rate"),
+            ({"speed": 9}, "lightning.Trainer"),
         ],
     )
     def test_options(self, digits, options, message):
@@ -227,6 +248,24 @@ class TestMistakes:
         masses = TensorDataset(x, torch.eye(13)[torch.arange(len(x)) % 13])
         with pytest.warns(RandomSetWarning, match="not calibrated"):
             assert quick(network(), masses, masses).calibration is None
+
+    def test_two_tensors(self, digits):
+        x, y = digits[0].tensors
+        expected = quick(network(), digits[0], digits[1]).last["loss"]
+        assert quick(network(), (x, y), digits[1].tensors).last["loss"] == expected
+        with pytest.raises(RandomSetError, match="TensorDataset"):
+            quick(network(), x, y)
+        with pytest.raises(ShapeError, match="differ in number"):
+            quick(network(), (x, y[:5]))
+        with pytest.raises(RandomSetError, match="batch size already"):
+            quick(network(), DataLoader(digits[0], 8), batch_size=3)
+
+    def test_divergence_is_told(self, digits):
+        with pytest.warns(RandomSetWarning, match="diverged"):
+            quick(network(), digits[0], epochs=3, learning_rate=100.0)
+        x, y = digits[0].tensors
+        with pytest.raises(RandomSetError, match=r"diverged.*nan"):
+            quick(network(), (torch.full_like(x, torch.nan), y))
 
     def test_no_loss(self, digits):
         with pytest.raises(RandomSetError, match=r"CrossEntropyLoss"):

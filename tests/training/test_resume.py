@@ -13,7 +13,7 @@ from sklearn.datasets import load_digits
 from torch.utils.data import DataLoader, Dataset, TensorDataset, WeightedRandomSampler
 
 import randomset as rs
-from randomset.errors import FileFormatError, RandomSetError
+from randomset.errors import FileFormatError, RandomSetError, RandomSetWarning
 from randomset.nn import backbones
 from randomset.training import TrainingStopped
 
@@ -60,7 +60,8 @@ def network(budget=None):
 
 
 def train(model, *data, **options):
-    return rs.fit(model, *data, **{"epochs": 3, "batch_size": 64, "progress": False, **options})
+    size = None if isinstance(data[0], DataLoader) else 64
+    return rs.fit(model, *data, **{"epochs": 3, "batch_size": size, "progress": False, **options})
 
 
 def run_checkpoints():
@@ -234,7 +235,8 @@ class TestFiles:
         # A learning rate that explodes makes the first epoch the best.
         recipe = rs.Recipe(schedule="steps", milestones=(1,), factor=1e5, learning_rate=3e-3)
         model = network()
-        report = train(model, *digits, recipe=recipe, out=tmp_path, keep="best", calibrated=False)
+        with pytest.warns(RandomSetWarning, match="diverged"):
+            report = train(model, *digits, recipe=recipe, out=tmp_path, keep="best", calibrated=False)
         assert report.best["epoch"] == 1
         x, y = digits[1].tensors
         accuracy = (model.predict(x).labels == y).float().mean().item()

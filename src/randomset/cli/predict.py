@@ -132,6 +132,15 @@ def _fitting(tensor: Tensor, network: RandomSetNetwork, name: str) -> Tensor:
             got=f"{name} with samples of shape {tuple(tensor.shape[1:])}",
             expected=str(tuple(expected)),
         )
+    largest = network.notes.get("largest_input")
+    if isinstance(largest, float) and tensor.dim() == 4 and tensor.is_floating_point():
+        found = float(tensor.abs().max())
+        if largest > 0 and found > 20 * largest:
+            raise ShapeError(
+                "the images are on another scale than those of the training",
+                got=f"{name} with values up to {found:g}",
+                expected=f"values up to about {largest:g}, or bytes (uint8), which are divided by 255",
+            )
     return tensor
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -64,12 +65,16 @@ def train(
     What is held back is drawn class by class. To go on with a run that was interrupted, repeat --out and add
     --resume.
     """
+    import torch
+
+    from randomset.belief.storage import replacing
     from randomset.data.sources import load_source
-    from randomset.training.method import backbone_for, train_method
+    from randomset.training.method import backbone_for, backbone_name, train_method
     from randomset.training.report import TrainingStopped
+    from randomset.training.surroundings import epoch_lines, on_terminal
 
     typed = {
-        "source": source,
+        "source": str(Path(source).resolve()) if Path(source).is_file() else source,
         "backbone": backbone,
         "num_sets": number_or_auto(sets),
         "reducer": reducer,
@@ -94,6 +99,7 @@ def train(
         )
     settings = _settings(out, resume, config, typed, given).checked()
     data = load_source(settings.source)
+    settings = dataclasses.replace(settings, backbone=backbone_name(settings.backbone, data.inputs))
     backbone_for(settings.backbone, data.inputs)
     if resume and budget is not None:
         raise RandomSetError(
@@ -107,7 +113,7 @@ def train(
     settings.save(out / "config.json")
     rest, held, left = data.split(settings.validation, settings.test, seed=settings.seed)
     typer.echo(
-        f"{data.name}: {len(rest)} {data.kind} to train on, {len(held)} to validate, {len(left)} to test on."
+        f"{data.name}: {len(rest)} samples to train on, {len(held)} to validate, {len(left)} to test on."
     )
     try:
         result = train_method(
@@ -120,6 +126,7 @@ def train(
             out=out,
             resume=resume,
             say=typer.echo,
+            callbacks=[] if on_terminal() else [epoch_lines(lambda line: typer.echo(line, err=True))],
         )
     except TrainingStopped as stop:  # typer would swallow a KeyboardInterrupt and its message
         typer.echo(
@@ -130,9 +137,13 @@ def train(
     network.notes = {
         "config": dataclasses.asdict(settings),
         "input_shape": list(data.inputs.shape[1:]),
+        "largest_input": float(data.inputs[rest].max()) / (255 if data.inputs.dtype == torch.uint8 else 1),
         "test": _measured(network, data, left),
     }
     network.save(out)
+    with replacing(out / "test.json") as temporary:
+        content = {**network.notes["test"], "rows": left.tolist(), "validation_rows": held.tolist()}
+        temporary.write_text(json.dumps(content) + "\n", encoding="utf-8")
     typer.echo(str(result.fit))
     if network.notes["test"]:
         found = network.notes["test"]
@@ -140,7 +151,8 @@ def train(
             f"On {found['samples']} samples that were held back: accuracy {found['accuracy']:.2%}, "
             f"ECE {found['ece']:.3f}, mean credal width {found['credal_width']:.3f}."
         )
-    typer.echo(f"Wrote model.safetensors, budget.json, config.json, metrics.csv and checkpoints/ into {out}.")
+    written = "model.safetensors, budget.json, config.json, metrics.csv, test.json and checkpoints/"
+    typer.echo(f"Wrote {written} into {out}.")
     typer.echo(f"Next: randomset predict {out} INPUT.npz --format csv")
 
 

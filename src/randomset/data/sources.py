@@ -16,7 +16,7 @@ from torch import Tensor
 from randomset.budgeting.inputs import encoded_labels, stratified_parts
 from randomset.errors import FileFormatError, LabelError, RandomSetError, ShapeError
 
-__all__ = ["Source", "load_inputs", "load_source", "read_arrays"]
+__all__ = ["Source", "images_from_array", "load_inputs", "load_source", "read_arrays"]
 
 
 @dataclass(frozen=True)
@@ -141,11 +141,17 @@ def _inputs(arrays: dict[str, NDArray[Any]], path: Path) -> tuple[Literal["image
         raise ShapeError(f"the {kind} are not all finite", got=f"NaN or infinity in sample {bad}")
     if kind == "features":
         return kind, torch.from_numpy(array.reshape(len(array), -1).astype(np.float32))
-    return kind, _channels_first(array)
+    return kind, images_from_array(array)
 
 
-def _channels_first(array: NDArray[Any]) -> Tensor:
-    """Bring images into the form (n × C × H × W), of bytes or of floats."""
+def images_from_array(array: NDArray[Any]) -> Tensor:
+    """Bring images into the form (n × C × H × W), of bytes or of floats.
+
+    Channels may come last if there are 1, 3 or 4 of them. Whole numbers from 0 to 255 are bytes.
+
+    >>> images_from_array(np.zeros((5, 8, 8, 3))).shape
+    torch.Size([5, 3, 8, 8])
+    """
     if array.ndim == 3:
         array = array[:, None]
     elif array.ndim == 4 and array.shape[-1] in (1, 3, 4) and array.shape[1] not in (1, 3, 4):
@@ -154,7 +160,9 @@ def _channels_first(array: NDArray[Any]) -> Tensor:
         raise ShapeError(
             "these are no images", got=f"shape {array.shape}", expected="(n, height, width, channels)"
         )
-    if array.dtype != np.uint8:
+    if array.dtype.kind in "iu" and array.min() >= 0 and array.max() <= 255:
+        array = array.astype(np.uint8)
+    elif array.dtype != np.uint8:
         array = array.astype(np.float32)
     return torch.from_numpy(np.ascontiguousarray(array))
 

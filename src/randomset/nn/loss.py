@@ -89,6 +89,13 @@ class _BeliefLoss(nn.Module):
                 got=f"labels {tuple(labels.shape)} for logits {tuple(logits.shape)}",
                 expected="one label for each sample",
             )
+        if labels.dim() == 2 and labels.dtype != torch.bool and not labels.is_floating_point():
+            raise LabelError(
+                "labels over the classes are whole numbers",
+                got=str(labels.dtype),
+                expected="truth values for sets, floats for probabilities",
+                remedy="Convert them with .bool() or .float()",
+            )
         weight = None if weight is None else _sample_weights(torch.as_tensor(weight), logits)
         if labels.dim() == 1:
             used = labels != self.ignore_index
@@ -169,8 +176,19 @@ class RandomSetLoss(_BeliefLoss):
     {'loss': 0.6936, 'bce': 0.6931, 'M_r': 0.5, 'M_s': 0.0}
     """
 
-    def __init__(self, budget: Budget, alpha: float = 1e-3, beta: float = 1e-3, **options: Any) -> None:
-        super().__init__(budget, **options)
+    def __init__(
+        self,
+        budget: Budget,
+        alpha: float = 1e-3,
+        beta: float = 1e-3,
+        *,
+        class_weights: Numbers | None = None,
+        set_weights: Numbers | None = None,
+        ignore_index: int = -100,
+    ) -> None:
+        super().__init__(
+            budget, class_weights=class_weights, set_weights=set_weights, ignore_index=ignore_index
+        )
         for name, value in (("alpha", alpha), ("beta", beta)):
             if not value >= 0:
                 raise RandomSetError(f"{name} is not a weight", got=value, expected="zero or more")
@@ -206,8 +224,18 @@ class NormalisedMassLoss(_BeliefLoss):
     {'loss': 1.369, 'bce': 0.693, 'bce_norm': 0.676}
     """
 
-    def __init__(self, budget: Budget, scale: float = 1.0, **options: Any) -> None:
-        super().__init__(budget, **options)
+    def __init__(
+        self,
+        budget: Budget,
+        scale: float = 1.0,
+        *,
+        class_weights: Numbers | None = None,
+        set_weights: Numbers | None = None,
+        ignore_index: int = -100,
+    ) -> None:
+        super().__init__(
+            budget, class_weights=class_weights, set_weights=set_weights, ignore_index=ignore_index
+        )
         if not scale > 0:
             raise RandomSetError("the scale is not positive", got=scale)
         self.scale = scale

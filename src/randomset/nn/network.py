@@ -235,7 +235,8 @@ class RandomSetNetwork(nn.Module):
 
     def diagnostics(self, outputs: Tensor) -> dict[str, Tensor]:
         """Return what else validation should measure, one number for each sample."""
-        return {"invalid": RandomSet.from_logits(outputs, self.operators).validity.repaired.float()}
+        validity = RandomSet.from_logits(outputs, self.operators).validity
+        return {"invalid": validity.repaired.float(), "negative_mass": validity.negative}
 
     def default_loss(self) -> RandomSetLoss:
         """Return the loss that trains this network if no other is named."""

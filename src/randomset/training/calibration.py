@@ -50,7 +50,8 @@ class CalibrationReport:
         text = (
             f"Calibrated on {self.samples} samples by {self.kind} ({values}): "
             f"NLL {self.nll[0]:.3f} → {self.nll[1]:.3f}, ECE {self.ece[0]:.3f} → {self.ece[1]:.3f}, "
-            f"accuracy {self.accuracy[0]:.2%} → {self.accuracy[1]:.2%}, {self.changed} decisions changed"
+            f"accuracy {self.accuracy[0]:.2%} → {self.accuracy[1]:.2%}, "
+            f"{self.changed} decision{'' if self.changed == 1 else 's'} changed"
         )
         if self.refused is not None:
             text += f" (a temperature on the beliefs would have changed {self.refused})"

@@ -200,7 +200,7 @@ def checked_checkpoint(path: Path, engine: Engine, loader: Any = None) -> dict[s
         raise RandomSetError(
             "the checkpoint was trained by another recipe",
             got=", ".join(changed),
-            remedy="Resume with the old recipe, or start anew in another folder",
+            remedy="Resume with the old recipe; to train these weights further, call fit with another folder",
         )
     if state["trained"] != engine.state_for_checkpoint()["trained"]:
         raise RandomSetError(

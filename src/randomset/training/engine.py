@@ -39,6 +39,8 @@ class Engine(lightning.LightningModule):
         self.seconds = 0.0
         self._clock = self._rate = 0.0
         self._begun = False
+        self.first_loss: Tensor | None = None
+        """The loss of the first batch: what the weights gave before they were trained."""
         self.ignored = getattr(loss, "ignore_index", -100)
         self.means = nn.ModuleDict()
         self.calibration_error = BinaryCalibrationError(n_bins=15, norm="l1")
@@ -53,6 +55,7 @@ class Engine(lightning.LightningModule):
             inputs = shifted_and_flipped(inputs, self.recipe.shift, self.recipe.flip)
         outputs = feature_tensor(call_with(self.module, inputs))
         value = self.loss(outputs, labels) if weight is None else self.loss(outputs, labels, weight)
+        self.first_loss = value.detach() if self.first_loss is None else self.first_loss
         terms = {"loss": value.detach(), **getattr(self.loss, "terms", {})}
         for name, term in {**terms, "samples": torch.ones_like(value)}.items():
             self.sums[name] = self.sums.get(name, 0) + len(outputs) * term.detach().double()
@@ -91,6 +94,12 @@ class Engine(lightning.LightningModule):
         totals = torch.stack([self.sums[name].to(self.device) for name in (*names, "samples")])
         totals = self.trainer.strategy.reduce(totals, reduce_op="sum")
         row = {name: (totals[i] / totals[-1]).item() for i, name in enumerate(names)}
+        if not math.isfinite(row["loss"]):
+            raise RandomSetError(
+                "the training diverged",
+                got=f"a loss of {row['loss']} in epoch {self.current_epoch + 1}",
+                remedy="Lower the learning rate, or look for NaN in the data",
+            )
         row |= self.measured
         self.measured = {}
         row["learning_rate"] = self._rate

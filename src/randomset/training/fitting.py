@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import torch
 from torch import nn
+from torch.utils.data import DataLoader
 
 from randomset.errors import (
     FileFormatError,
@@ -99,12 +100,7 @@ def fit(
         loss = network.default_loss()  # type: ignore[operator]
     if keep not in ("last", "best"):
         raise RandomSetError("these weights cannot be kept", got=keep, expected="'last' or 'best'")
-    if strange := {"max_epochs", "enable_checkpointing", "default_root_dir"} & set(trainer_options):
-        raise RandomSetError(
-            "this option of the trainer has another name here",
-            got=", ".join(sorted(strange)),
-            expected="epochs=… and out=…",
-        )
+    _check_options(trainer_options, train, batch_size)
     folder = None if out is None else Path(out).expanduser()
     if folder is None and (resume or keep == "best"):
         raise RandomSetError(
@@ -133,7 +129,8 @@ def fit(
     if resumed is not None and isinstance(loader, EpochLoader):
         loader.start_at(begun, resumed["randomset"]["position"])
 
-    callbacks = list(trainer_options.pop("callbacks", None) or [])
+    callbacks = trainer_options.pop("callbacks", None) or []
+    callbacks = list(callbacks) if isinstance(callbacks, (list, tuple)) else [callbacks]
     if place is not None:
         keeper = RunCheckpoints(
             place,
@@ -174,11 +171,58 @@ def fit(
         engine.load_state_dict(checked_checkpoint(place / "best.ckpt", engine)["state_dict"])
     history = engine.history or (resumed["randomset"]["history"] if resumed else [])
     wanted = hasattr(network, "calibration") if calibrated is None else calibrated
-    report = None
+    calibration = None
     if wanted and validated:
         held = data["val_dataloaders"] if val is not None else train.val_dataloader()
-        report = _calibrated(network, held, loss, progress, insist=bool(calibrated))
-    return FitReport(history, folder, report)
+        calibration = _calibrated(network, held, loss, progress, insist=bool(calibrated))
+    report = FitReport(history, folder, calibration, plan.epochs, keep)
+    _warn_of_divergence(history, engine.first_loss)
+    if folder is not None and hasattr(network, "save") and trainer.is_global_zero:
+        network.save(folder)  # type: ignore[operator]
+    return report
+
+
+def _check_options(options: dict[str, Any], train: Any, batch_size: int | None) -> None:
+    """Refuse what Lightning's trainer would not understand, before it says so in its own words."""
+    import inspect
+
+    import lightning
+
+    elsewhere = {
+        "max_epochs": "epochs=…",
+        "enable_checkpointing": "out=…",
+        "default_root_dir": "out=…",
+        "alpha": "loss=RandomSetLoss(budget, alpha=…)",
+        "beta": "loss=RandomSetLoss(budget, beta=…)",
+        "class_weights": "loss=RandomSetLoss(budget, class_weights=…)",
+        "lr": "learning_rate=…",
+        "optimizer": "recipe=Recipe(optimizer=…)",
+        "weight_decay": "recipe=Recipe(weight_decay=…)",
+        "early_stopping": "callbacks=[lightning.pytorch.callbacks.EarlyStopping(…)]",
+        "num_workers": "workers=…",
+    }
+    known = set(inspect.signature(lightning.Trainer).parameters) - set(elsewhere)
+    for name in options:
+        if name not in known:
+            raise RandomSetError(
+                "fit has no such option",
+                got=name,
+                expected=elsewhere.get(name, "its own arguments, or those of lightning.Trainer"),
+            )
+    if batch_size is not None and isinstance(train, DataLoader):
+        raise RandomSetError(
+            "a data loader has a batch size already", got=f"batch_size={batch_size}", remedy="Leave it out"
+        )
+
+
+def _warn_of_divergence(history: list[dict[str, float]], first: Any) -> None:
+    if history and first is not None and history[-1]["loss"] > 2 * float(first):
+        warnings.warn(
+            f"the loss grew from {float(first):.4g} to {history[-1]['loss']:.4g}: the training diverged; "
+            "lower the learning rate",
+            RandomSetWarning,
+            stacklevel=3,
+        )
 
 
 def _data(train: Any, val: Any, plan: Recipe, seed: int, workers: int) -> dict[str, Any]:

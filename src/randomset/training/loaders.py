@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.utils.data import (
     DataLoader,
     Dataset,
@@ -167,6 +168,7 @@ def training_loader(data: Any, batch_size: int, seed: int, workers: int) -> Any:
             pin_memory=data.pin_memory,
             worker_init_fn=data.worker_init_fn,
         )
+    data = _paired(data)
     if isinstance(data, IterableDataset):
         return DataLoader(data, batch_size, num_workers=workers)
     if isinstance(data, Dataset):
@@ -176,6 +178,7 @@ def training_loader(data: Any, batch_size: int, seed: int, workers: int) -> Any:
 
 def validation_loader(data: Any, batch_size: int, workers: int) -> Any:
     """Make validation data into batches in their own order."""
+    data = _paired(data)
     if isinstance(data, IterableDataset):
         return DataLoader(data, batch_size, num_workers=workers)
     if isinstance(data, Dataset):
@@ -183,13 +186,22 @@ def validation_loader(data: Any, batch_size: int, workers: int) -> Any:
     return _iterable(data, "validation")
 
 
+def _paired(data: Any) -> Any:
+    """Take a tuple of tensors, (inputs, labels) and perhaps weights, for the data set that it means."""
+    if isinstance(data, tuple) and len(data) > 1 and all(isinstance(part, Tensor) for part in data):
+        if len({len(part) for part in data}) > 1:
+            raise ShapeError("inputs and labels differ in number", got=[len(part) for part in data])
+        return TensorDataset(*data)
+    return data
+
+
 def _iterable(data: Any, what: str) -> Any:
-    if not hasattr(data, "__iter__"):
+    if not hasattr(data, "__iter__") or isinstance(data, Tensor):
         raise RandomSetError(
             f"the {what} data are of no known kind",
             got=type(data).__name__,
             expected="a data set, a data loader or a Lightning data module",
-            remedy="TensorDataset(inputs, labels) makes a data set of two tensors",
+            remedy="Two tensors are given as (inputs, labels), or as TensorDataset(inputs, labels)",
         )
     if isinstance(data, (list, tuple)):
         if not data:

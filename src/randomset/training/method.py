@@ -229,18 +229,32 @@ def train_method(
     return MethodResult(network.eval(), report, first, None if plain is None else plain.eval(), budgeter)
 
 
+def backbone_name(name: str, inputs: Tensor) -> str:
+    """Say what "auto" means for inputs of this shape: an MLP, a small CNN, or a ResNet for larger images.
+
+    >>> backbone_name("auto", torch.zeros(2, 3, 96, 128))
+    'resnet18'
+    """
+    if name != "auto":
+        return name
+    if inputs.dim() == 2:
+        return "mlp"
+    height, width = inputs.shape[2:]
+    return "small_cnn" if height == width and 4 <= height <= 64 else "resnet18"
+
+
 def backbone_for(name: str, inputs: Tensor) -> nn.Module:
     """Build the backbone that a name means for inputs of this shape.
 
     >>> backbone_for("auto", torch.zeros(2, 1, 28, 28)).spec["name"]
     'small_cnn'
     """
+    name = backbone_name(name, inputs)
     if inputs.dim() == 2:
-        if name not in ("auto", "mlp"):
+        if name != "mlp":
             raise RandomSetError("this backbone takes images", got=f"{name} for features", expected="mlp")
         return backbones.mlp(inputs.shape[1], dropout=0.2)
     channels, height, width = inputs.shape[1:]
-    square = height == width and 4 <= height <= 64
     builders: dict[str, Callable[[], nn.Module]] = {
         "mlp": lambda: backbones.mlp(channels * height * width, dropout=0.2),
         "small_cnn": lambda: backbones.small_cnn(channels, height),
@@ -248,7 +262,6 @@ def backbone_for(name: str, inputs: Tensor) -> nn.Module:
         "resnet50": lambda: backbones.resnet(50, channels),
         "wide_resnet": lambda: backbones.wide_resnet(in_channels=channels),
     }
-    name = name if name != "auto" else ("small_cnn" if square else "resnet18")
     if name not in builders:
         raise RandomSetError("unknown backbone", got=name, expected=f"auto, {', '.join(builders)}")
     if name == "small_cnn" and height != width:

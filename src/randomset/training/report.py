@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from randomset.errors import MissingPackageError
 from randomset.training.calibration import CalibrationReport
@@ -22,6 +22,10 @@ class FitReport:
     history: list[dict[str, float]]
     folder: Path | None = None
     calibration: CalibrationReport | None = None
+    planned: int = 0
+    """How many epochs there should have been; fewer were run if a callback stopped early."""
+    kept: Literal["last", "best"] = "last"
+    """Which epoch's weights the network has."""
 
     @property
     def last(self) -> dict[str, float]:
@@ -45,12 +49,16 @@ class FitReport:
         return pandas.DataFrame(self.history)
 
     def __str__(self) -> str:
-        last = self.last
-        text = f"{int(last['epoch'])} epochs, loss {last['loss']:.4f}"
-        if "val_accuracy" in last:
-            text += f", validation accuracy {last['val_accuracy']:.2%}, ECE {last['val_ece']:.3f}"
-        if "val_invalid" in last:
-            text += f", {last['val_invalid']:.1%} of raw predictions invalid"
+        row = self.best if self.kept == "best" else self.last
+        done = int(self.last["epoch"])
+        text = f"{done} epoch{'' if done == 1 else 's'}"
+        text += f" of {self.planned}, stopped early" if done < self.planned else ""
+        text += f", kept epoch {int(row['epoch'])}" if self.kept == "best" else ""
+        text += f", loss {row['loss']:.4f}"
+        if "val_accuracy" in row:
+            text += f", validation accuracy {row['val_accuracy']:.2%}, ECE {row['val_ece']:.3f}"
+        if "val_negative_mass" in row:
+            text += f", {row['val_negative_mass']:.1%} of the raw mass negative"
         return text + (f"\n{self.calibration}" if self.calibration else "")
 
 

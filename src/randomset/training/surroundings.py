@@ -6,7 +6,7 @@ import importlib.util
 import logging
 import random
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-__all__ = ["loggers", "on_terminal", "own_random_numbers", "quiet"]
+__all__ = ["epoch_lines", "loggers", "on_terminal", "own_random_numbers", "quiet"]
 
 
 def loggers(folder: Path | None, given: Any) -> Any:
@@ -72,3 +72,25 @@ def quiet() -> Iterator[None]:
             yield
         finally:
             log.setLevel(level)
+
+
+def epoch_lines(say: Callable[[str], object]) -> Any:
+    """Return a Lightning callback that says one line for each epoch: for log files, where no bar is shown."""
+    from lightning import Callback
+
+    class EpochLines(Callback):
+        def on_train_epoch_start(self, trainer: Any, engine: Any) -> None:
+            self._say(engine.history)
+
+        def on_train_end(self, trainer: Any, engine: Any) -> None:
+            self._say(engine.history)
+
+        def _say(self, history: list[dict[str, float]]) -> None:
+            if not history:
+                return
+            row = history[-1]
+            text = f"epoch {int(row['epoch'])}: loss {row['loss']:.4f}"
+            text += f", validation accuracy {row['val_accuracy']:.2%}" if "val_accuracy" in row else ""
+            say(text + f", {row['samples_per_second']:.0f} samples/s")
+
+    return EpochLines()
