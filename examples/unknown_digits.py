@@ -62,7 +62,7 @@ def measured(
         if score is None:
             row += [float("nan")] * 2
             continue
-        row += [roc_auc_score(target, score), average_precision_score(target, score)]
+        row += [roc_auc_score(target, score.numpy()), average_precision_score(target, score.numpy())]
     return row
 
 
@@ -118,12 +118,13 @@ def draw(examples: list[tuple[str, rs.RandomSet, Tensor]]) -> Path:
     figure = Figure(figsize=(11, 5.5), layout="constrained")
     axes = figure.subplots(2, 3, height_ratios=(1, 1.3))
     for column, (name, answer, image) in enumerate(examples):
-        axes[0][column].imshow(image[0], cmap="gray_r")
+        axes[0][column].imshow(image[0].numpy(), cmap="gray_r")
         axes[0][column].set(title=name, xticks=[], yticks=[])
         top = answer.mass.topk(6).indices.flip(0).tolist()
         bars = axes[1][column]
         bars.barh(
-            [answer.budget.set_names[k] if k < len(answer.budget) - 1 else "Θ" for k in top], answer.mass[top]
+            [answer.budget.set_names[k] if k < len(answer.budget) - 1 else "Θ" for k in top],
+            answer.mass[top].numpy(),
         )
         label = int(answer.labels)
         low, high = answer.lower[label], answer.upper[label]
