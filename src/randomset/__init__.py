@@ -26,7 +26,7 @@ from randomset.belief.transforms import (
 from randomset.errors import RandomSetError
 
 if TYPE_CHECKING:
-    from randomset import budgeting, data, nn, report, training
+    from randomset import budgeting, data, evaluation, nn, report, training
     from randomset.budgeting.budgeter import Budgeter
     from randomset.nn import NormalisedMassLoss, RandomSetHead, RandomSetLoss, RandomSetNetwork
     from randomset.sklearn import RandomSetClassifier
@@ -59,6 +59,7 @@ __all__ = [
     "data",
     "decision",
     "errors",
+    "evaluation",
     "fit",
     "fusion",
     "mass_from_belief",
@@ -82,6 +83,7 @@ _LATE = {
     "budgeting": "randomset.budgeting",
     "calibrate": "randomset.training",
     "data": "randomset.data",
+    "evaluation": "randomset.evaluation",
     "fit": "randomset.training",
     "nn": "randomset.nn",
     "report": "randomset.report",

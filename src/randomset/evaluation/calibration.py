@@ -1,0 +1,80 @@
+"""Whether a model is as sure as it is right."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from randomset.errors import RandomSetError
+from randomset.evaluation.accuracy import check_labels
+
+__all__ = ["Reliability", "calibration_error", "classwise_calibration_error", "reliability"]
+
+Bins = Literal["width", "mass"]
+
+
+@dataclass(frozen=True)
+class Reliability:
+    """A reliability diagram: for each bin its edges, how many fell into it, mean confidence and accuracy."""
+
+    edges: Tensor
+    count: Tensor
+    confidence: Tensor
+    accuracy: Tensor
+
+    @property
+    def error(self) -> float:
+        """The expected calibration error, Σ_b n_b/n · |accuracy_b − confidence_b|."""
+        gap = (self.accuracy - self.confidence).abs()
+        return (gap * self.count / self.count.sum()).sum().item()
+
+
+def reliability(confidence: Tensor, right: Tensor, bins: int = 15, by: Bins = "width") -> Reliability:
+    """Sort predictions into bins of equal width, or of equal numbers ("mass"), by their confidence.
+
+    >>> found = reliability(torch.tensor([0.55, 0.95, 0.95]), torch.tensor([True, True, False]), bins=2)
+    >>> found.count, round(found.error, 4)
+    (tensor([0, 3]), 0.15)
+    """
+    if bins < 1 or by not in ("width", "mass"):
+        raise RandomSetError(
+            "there are no such bins", got=f"{bins} by {by}", expected='1 or more, by "width" or "mass"'
+        )
+    confidence, right = confidence.double().contiguous(), right.double()
+    edges = torch.linspace(0, 1, bins + 1, dtype=torch.double)
+    if by == "mass":
+        edges = torch.quantile(confidence, edges).unique()
+        edges[0], edges[-1] = 0, 1
+    place = torch.bucketize(confidence, edges[1:-1])
+    count = torch.bincount(place, minlength=len(edges) - 1)
+
+    def mean(values: Tensor) -> Tensor:
+        total = torch.zeros(len(count), dtype=torch.double).index_add(0, place, values)
+        return total / count.clamp_min(1)
+
+    return Reliability(edges, count, mean(confidence), mean(right))
+
+
+def calibration_error(probabilities: Tensor, labels: Tensor, bins: int = 15, by: Bins = "width") -> float:
+    """Expected calibration error of the most likely class (ECE).
+
+    >>> round(calibration_error(torch.tensor([[0.8, 0.2], [0.8, 0.2]]), torch.tensor([0, 1])), 4)
+    0.3
+    """
+    check_labels(probabilities, labels)
+    confidence, predicted = probabilities.max(1)
+    return reliability(confidence, predicted == labels, bins, by).error
+
+
+def classwise_calibration_error(probabilities: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
+    """Calibration error of each class's own probability, one against the rest (N).
+
+    >>> classwise_calibration_error(torch.tensor([[0.8, 0.2], [0.8, 0.2]]), torch.tensor([0, 1]))
+    tensor([0.3000, 0.3000], dtype=torch.float64)
+    """
+    check_labels(probabilities, labels)
+    each = [reliability(p, labels == c, bins).error for c, p in enumerate(probabilities.T)]
+    return torch.tensor(each, dtype=torch.double)

@@ -1,0 +1,150 @@
+"""Conformal prediction: sets of classes that hold the true one with a probability that is guaranteed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from randomset.errors import RandomSetError
+from randomset.evaluation.accuracy import check_labels
+from randomset.evaluation.predictor import Prediction
+
+__all__ = ["Conformal", "ConformalResult", "nonconformity"]
+
+Score = Literal["1 - Pl", "1 - Bel", "1 - BetP", "APS", "RAPS"]
+SCORES: tuple[Score, ...] = ("1 - Pl", "1 - Bel", "1 - BetP", "APS", "RAPS")
+
+
+def nonconformity(
+    prediction: Prediction, score: Score, *, seed: int | None = None, penalty: float = 0.01, free: int = 5
+) -> Tensor:
+    """Return how strange each class would be for each input (n × N); higher is stranger.
+
+    1 − Pl, 1 − Bel and 1 − BetP of the class (the first two need a prediction with bounds); APS, the
+    probability of all classes down to this one in the order of BetP; RAPS, the same with a `penalty` for
+    each rank beyond the first `free`. With a seed, APS and RAPS take off a random share of the class's own
+    probability, which makes coverage exact instead of conservative.
+
+    >>> nonconformity(Prediction(torch.tensor([[0.5, 0.25, 0.25]])), "APS")
+    tensor([[0.5000, 0.7500, 1.0000]])
+    """
+    p = prediction.probabilities
+    if score not in SCORES:
+        raise RandomSetError("unknown score", got=score, expected=f"one of {', '.join(SCORES)}")
+    if score == "1 - Pl":
+        return 1 - (p if prediction.upper is None else prediction.upper)
+    if score == "1 - Bel":
+        return 1 - (p if prediction.lower is None else prediction.lower)
+    if score == "1 - BetP":
+        return 1 - p
+    order = p.argsort(dim=1, descending=True, stable=True)
+    ranked = p.gather(1, order)
+    total = ranked.cumsum(1)
+    if seed is not None:
+        generator = torch.Generator().manual_seed(seed)
+        total = total - torch.rand(len(p), 1, generator=generator, dtype=p.dtype) * ranked
+    if score == "RAPS":
+        rank = torch.arange(1, p.shape[1] + 1)
+        total = total + penalty * (rank - free).clamp_min(0)
+    return torch.empty_like(total).scatter(1, order, total)
+
+
+@dataclass(frozen=True)
+class ConformalResult:
+    """What conformal sets did on test data."""
+
+    coverage: float
+    size: float
+    empty: float
+    by_class: Tensor
+    """Coverage of each class (N); NaN where a class does not occur."""
+    size_by_class: Tensor
+
+
+class Conformal:
+    """Split conformal prediction, calibrated on data that the model was not trained on.
+
+    The p-value of a class is (1 + number of calibration scores at least as strange) / (n + 1); the set of an
+    input holds every class whose p-value is above α. Then the true class is in it with probability at least
+    1 − α. With `by_class`, each class is compared with calibration samples of its own: the guarantee holds
+    for every class.
+
+    >>> calibration = Prediction(torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.7, 0.3], [0.4, 0.6]]))
+    >>> conformal = Conformal(calibration, torch.tensor([0, 0, 0, 1]))
+    >>> conformal.sets(Prediction(torch.tensor([[0.95, 0.05], [0.65, 0.35]])), alpha=0.3)
+    tensor([[ True, False],
+            [ True, False]])
+    """
+
+    def __init__(
+        self,
+        calibration: Prediction,
+        labels: Tensor,
+        score: Score = "1 - BetP",
+        *,
+        by_class: bool = False,
+        seed: int | None = None,
+        penalty: float = 0.01,
+        free: int = 5,
+    ) -> None:
+        check_labels(calibration.probabilities, labels)
+        self.score, self.by_class, self.seed = score, by_class, seed
+        self.options = {"penalty": penalty, "free": free}
+        every = nonconformity(calibration, score, seed=seed, penalty=penalty, free=free).double()
+        own = every.gather(1, labels[:, None]).squeeze(1)
+        n = calibration.probabilities.shape[1]
+        groups = [own[labels == c] for c in range(n)] if by_class else [own]
+        self.reference = [group.sort().values for group in groups]
+
+    def p_values(self, prediction: Prediction, *, smoothed: bool = False) -> Tensor:
+        """Return the p-value of every class (n × N); smoothed ones are uniform for the true class."""
+        seed = None if self.seed is None else self.seed + 1
+        strange = nonconformity(prediction, self.score, seed=seed, **self.options).double()  # type: ignore[arg-type]
+        generator = torch.Generator().manual_seed(self.seed or 0)
+        found = torch.empty_like(strange)
+        for c in range(strange.shape[1]):
+            reference = self.reference[c if self.by_class else 0]
+            value = strange[:, c].contiguous()
+            at_least = len(reference) - torch.searchsorted(reference, value)
+            above = len(reference) - torch.searchsorted(reference, value, right=True)
+            if smoothed:
+                u = torch.rand(len(value), generator=generator, dtype=torch.double)
+                counted = above + u * (at_least - above + 1)
+            else:
+                counted = at_least.double() + 1  # in double: a p-value of exactly alpha is not above it
+            found[:, c] = counted / (len(reference) + 1)
+        return found
+
+    def sets(
+        self, prediction: Prediction, alpha: float = 0.1, *, smoothed: bool = False, never_empty: bool = False
+    ) -> Tensor:
+        """Return which classes are in each input's set (n × N)."""
+        if not 0 < alpha < 1:
+            raise RandomSetError("alpha is no error rate", got=alpha, expected="0 < alpha < 1")
+        inside = self.p_values(prediction, smoothed=smoothed) > alpha
+        if never_empty:
+            likeliest = torch.zeros_like(inside).scatter(1, prediction.labels[:, None], True)
+            inside = torch.where(inside.any(1, keepdim=True), inside, likeliest)
+        return inside
+
+    @staticmethod
+    def measure(sets: Tensor, labels: Tensor) -> ConformalResult:
+        """Measure coverage and size of sets (n × N), over all and for each class."""
+        n = sets.shape[1]
+        hit = sets.gather(1, labels[:, None]).squeeze(1).double()
+        size = sets.sum(1).double()
+        count = torch.bincount(labels, minlength=n).double()
+
+        def by_class(values: Tensor) -> Tensor:
+            return torch.zeros(n, dtype=torch.double).index_add(0, labels, values) / count  # 0/0 is NaN
+
+        return ConformalResult(
+            coverage=hit.mean().item(),
+            size=size.mean().item(),
+            empty=(size == 0).double().mean().item(),
+            by_class=by_class(hit),
+            size_by_class=by_class(size),
+        )

@@ -1,0 +1,113 @@
+"""Telling unknown inputs from known ones by a score, and the threshold to deploy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from randomset.errors import RandomSetError
+
+__all__ = ["Detection", "Threshold", "detection", "rank_average"]
+
+
+@dataclass(frozen=True)
+class Detection:
+    """How well a score tells unknown inputs (positive) from known ones.
+
+    auroc: the probability that an unknown input scores higher than a known one
+    auprc: average precision with the unknown as positive; `auprc_known` with the known as positive
+    fpr95: the share of known inputs taken for unknown where 95 % of the unknown are found
+    error: the smallest mean of the two shares of mistakes, over all thresholds
+    """
+
+    auroc: float
+    auprc: float
+    auprc_known: float
+    fpr95: float
+    error: float
+    known: tuple[float, float]
+    """Mean and standard deviation of the score on known inputs."""
+    unknown: tuple[float, float]
+
+
+def detection(known: Tensor, unknown: Tensor) -> Detection:
+    """Measure a score (higher is more uncertain) on known (n) and unknown (m) inputs.
+
+    >>> found = detection(torch.tensor([0.1, 0.2, 0.4]), torch.tensor([0.3, 0.9]))
+    >>> round(found.auroc, 4), round(found.fpr95, 4)
+    (0.8333, 0.3333)
+    """
+    from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
+
+    for name, score in (("known", known), ("unknown", unknown)):
+        if score.dim() != 1 or not len(score) or not score.isfinite().all():
+            raise RandomSetError(
+                f"the scores of the {name} inputs cannot be compared",
+                got=f"shape {tuple(score.shape)}",
+                expected="at least one finite number",
+            )
+    both = torch.cat((known, unknown)).double().numpy()
+    target = np.r_[np.zeros(len(known)), np.ones(len(unknown))]
+    false, true, _ = roc_curve(target, both, drop_intermediate=False)
+    return Detection(
+        auroc=float(roc_auc_score(target, both)),
+        auprc=float(average_precision_score(target, both)),
+        auprc_known=float(average_precision_score(1 - target, -both)),
+        fpr95=float(false[true >= 0.95].min()),
+        error=float(((false + 1 - true) / 2).min()),
+        known=_moments(known),
+        unknown=_moments(unknown),
+    )
+
+
+def rank_average(known: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> Tensor:
+    """Average several scores by their ranks among known inputs: (n) each → (m), from 0 to 1.
+
+    A score counts by the share of known (validation) inputs that it exceeds, so that scales do not matter.
+
+    >>> rank_average({"a": torch.tensor([1.0, 2.0]), "b": torch.tensor([10.0, 20.0])},
+    ...              {"a": torch.tensor([1.5]), "b": torch.tensor([30.0])})
+    tensor([0.7500], dtype=torch.float64)
+    """
+    shares = []
+    for name, reference in known.items():
+        ordered = reference.double().sort().values
+        low = torch.searchsorted(ordered, other[name].double())
+        high = torch.searchsorted(ordered, other[name].double(), right=True)
+        shares.append((low + high) / (2 * len(ordered)))
+    return torch.stack(shares).double().mean(0)
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """The largest score of an input that still counts as known.
+
+    >>> threshold = Threshold.keeping(0.75, torch.tensor([0.0, 0.25, 0.5, 1.0]), "entropy")
+    >>> threshold.value, threshold.known(torch.tensor([0.5, 0.75]))
+    (0.5, tensor([ True, False]))
+    """
+
+    score: str
+    value: float
+    share: float
+
+    @classmethod
+    def keeping(cls, share: float, validation: Tensor, score: str) -> Threshold:
+        """Choose the smallest threshold that keeps at least a share of known validation inputs."""
+        if not 0 < share <= 1 or not len(validation):
+            raise RandomSetError("this share of inputs cannot be kept", got=share, expected="0 < share ≤ 1")
+        ordered = validation.double().sort().values
+        place = int(np.ceil(share * len(ordered) - 1e-9)) - 1
+        return cls(score, float(ordered[place]), share)
+
+    def known(self, scores: Tensor) -> Tensor:
+        """Say which inputs count as known."""
+        return scores.double() <= self.value
+
+
+def _moments(score: Tensor) -> tuple[float, float]:
+    return float(score.double().mean()), float(score.double().std(correction=0))

@@ -1,0 +1,158 @@
+"""The one door through which every model is measured: inputs in, probabilities and uncertainties out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from randomset.belief.random_set import RandomSet
+from randomset.budgeting.batches import as_floating, call_with, evaluating, moved
+from randomset.errors import InvalidBeliefError, RandomSetError, ShapeError
+from randomset.nn.classifiers import feature_tensor
+from randomset.nn.network import RandomSetNetwork
+
+__all__ = ["Prediction", "Predictor", "as_predictor", "random_set_predictor", "softmax_predictor"]
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a model says about a batch: class probabilities (n × N) and scores of uncertainty (n).
+
+    Scores grow with uncertainty; entropy and 1 − maximum are always among them. A model with bounds also has
+    `lower` and `upper` probabilities (n × N).
+
+    >>> Prediction(torch.tensor([[0.5, 0.5], [1.0, 0.0]])).scores["entropy"]
+    tensor([1., 0.])
+    """
+
+    probabilities: Tensor
+    scores: Mapping[str, Tensor] = field(default_factory=dict)
+    lower: Tensor | None = None
+    upper: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        p = self.probabilities
+        if p.dim() != 2 or not p.is_floating_point():
+            raise ShapeError(
+                "these are no class probabilities", got=f"{p.dtype} {tuple(p.shape)}", expected="(n, N)"
+            )
+        bad = ~p.isfinite().all(1) | ((p.sum(1) - 1).abs() > 1e-2) | (p < -1e-3).any(1)
+        if bad.any():
+            place = int(bad.nonzero()[0])
+            raise InvalidBeliefError(
+                "a model gave no probabilities",
+                got=f"{[round(value, 4) for value in p[place].tolist()[:5]]} for input {place} of a batch",
+                expected="finite numbers that sum to one",
+            )
+        certain = {
+            "entropy": torch.special.entr(p.clamp_min(0)).sum(1) / float(np.log(2)),
+            "1 - maximum": 1 - p.amax(1),
+        }
+        scores = {**certain, **self.scores}
+        if wrong := [name for name, score in scores.items() if score.shape != p.shape[:1]]:
+            raise ShapeError("a score is not one number for each input", got=wrong[0])
+        object.__setattr__(self, "scores", scores)
+
+    @classmethod
+    def from_random_set(cls, answer: RandomSet) -> Prediction:
+        """Take over everything that a random set knows."""
+        scores = {
+            "entropy": answer.entropy,
+            "credal width": answer.credal_width,
+            "non-specificity": answer.nonspecificity,
+            "mass on Θ": answer.mass[..., -1],
+        }
+        return cls(answer.pignistic, scores, answer.lower, answer.upper)
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Prediction]) -> Prediction:
+        """Join batches."""
+        names = parts[0].scores
+        bounds = [
+            None if parts[0].lower is None else torch.cat([getattr(part, side) for part in parts])
+            for side in ("lower", "upper")
+        ]
+        return cls(
+            torch.cat([part.probabilities for part in parts]),
+            {name: torch.cat([part.scores[name] for part in parts]) for name in names},
+            *bounds,
+        )
+
+    @property
+    def labels(self) -> Tensor:
+        """The most likely classes (n)."""
+        return self.probabilities.argmax(1)
+
+    @property
+    def confidence(self) -> Tensor:
+        """The probability of the most likely class (n)."""
+        return self.probabilities.amax(1)
+
+    def __len__(self) -> int:
+        return len(self.probabilities)
+
+
+class Predictor(Protocol):
+    """Anything that turns a batch of inputs into a `Prediction`."""
+
+    def __call__(self, inputs: Any) -> Prediction:
+        """Predict a batch."""
+
+
+def random_set_predictor(network: RandomSetNetwork, *, calibrated: bool = True) -> Predictor:
+    """Measure a random-set network: pignistic probabilities, credal width and its other uncertainties."""
+
+    def predict(inputs: Any) -> Prediction:
+        answer = network.predict(inputs, calibrated=calibrated, batch_size=2**30, progress=False)
+        return Prediction.from_random_set(answer.to("cpu"))
+
+    return predict
+
+
+def softmax_predictor(model: nn.Module) -> Predictor:
+    """Measure any module whose outputs are logits.
+
+    >>> predict = softmax_predictor(nn.Linear(4, 3))
+    >>> sorted(predict(torch.randn(5, 4)).scores)
+    ['1 - maximum', 'entropy']
+    """
+    if not isinstance(model, nn.Module):
+        raise RandomSetError(
+            "the model is no torch module", got=type(model).__name__, remedy="as_predictor takes functions"
+        )
+
+    @torch.no_grad()
+    def predict(inputs: Any) -> Prediction:
+        some = next(model.parameters(), torch.zeros(()))
+        with evaluating(model):
+            logits = feature_tensor(call_with(model, moved(as_floating(inputs, some.dtype), some.device)))
+        return Prediction(logits.float().softmax(1).cpu())
+
+    return predict
+
+
+def as_predictor(function: Callable[[Any], Any]) -> Predictor:
+    """Measure any function from inputs to probabilities, or to (probabilities, scores by name).
+
+    >>> predict = as_predictor(lambda x: [[0.9, 0.1]] * len(x))
+    >>> predict([1, 2]).labels
+    tensor([0, 0])
+    """
+
+    def predict(inputs: Any) -> Prediction:
+        found = function(inputs)
+        if isinstance(found, Prediction):
+            return found
+        scores: Mapping[str, Any] = {}
+        if isinstance(found, tuple):
+            found, scores = found
+        numbers = {name: torch.as_tensor(np.asarray(score)) for name, score in scores.items()}
+        values = found.detach().cpu() if isinstance(found, Tensor) else torch.as_tensor(np.asarray(found))
+        return Prediction(values if values.is_floating_point() else values.double(), numbers)
+
+    return predict

@@ -1,0 +1,237 @@
+"""Accuracy, calibration, unknown inputs and abstention: by hand, by definition, and by other libraries."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from sklearn import metrics
+from torch import nn
+
+from randomset import Budget, RandomSetNetwork
+from randomset.errors import InvalidBeliefError, LabelError, RandomSetError, ShapeError
+from randomset.evaluation import (
+    Prediction,
+    as_predictor,
+    random_set_predictor,
+    softmax_predictor,
+)
+from randomset.evaluation.accuracy import (
+    balanced_accuracy,
+    brier_score,
+    negative_log_likelihood,
+    top_accuracy,
+)
+from randomset.evaluation.calibration import calibration_error, classwise_calibration_error, reliability
+from randomset.evaluation.ood import Threshold, detection, rank_average
+from randomset.evaluation.selective import risk_coverage
+
+REFERENCE = os.environ.get("RANDOMSET_REFERENCE")
+
+
+def draw(samples=500, classes=6, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    logits = 2 * torch.randn(samples, classes, generator=generator, dtype=torch.double)
+    labels = torch.multinomial(logits.softmax(1), 1, generator=generator).squeeze(1)
+    return (1.5 * logits).softmax(1), labels
+
+
+class TestAgreement:
+    @pytest.mark.parametrize("seed", range(3))
+    def test_with_scikit_learn(self, seed):
+        p, y = draw(seed=seed)
+        assert top_accuracy(p, y) == pytest.approx(metrics.accuracy_score(y, p.argmax(1)))
+        assert top_accuracy(p, y, 3) == pytest.approx(metrics.top_k_accuracy_score(y, p.numpy(), k=3))
+        assert balanced_accuracy(p, y) == pytest.approx(metrics.balanced_accuracy_score(y, p.argmax(1)))
+        assert negative_log_likelihood(p, y) == pytest.approx(metrics.log_loss(y, p.numpy()))
+        target = np.eye(6)[y]
+        assert brier_score(p, y) == pytest.approx(((p.numpy() - target) ** 2).sum(1).mean())
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("bins", [5, 15])
+    def test_with_torchmetrics(self, bins):
+        from torchmetrics.classification import MulticlassCalibrationError
+
+        p, y = draw()
+        other = MulticlassCalibrationError(6, n_bins=bins, norm="l1")
+        assert calibration_error(p, y, bins) == pytest.approx(other(p.float(), y).item(), abs=1e-6)
+
+    def test_with_a_loop_over_bins(self):
+        p, y = draw()
+        confidence, right = p.amax(1), p.argmax(1) == y
+        expected = 0.0
+        for low in np.arange(10) / 10:
+            inside = (confidence > low) & (confidence <= low + 0.1)
+            if inside.any():
+                gap = right[inside].double().mean() - confidence[inside].mean()
+                expected += inside.double().mean().item() * abs(gap.item())
+        assert calibration_error(p, y, 10) == pytest.approx(expected)
+
+    def test_bins_of_equal_numbers(self):
+        p, y = draw(600)
+        found = reliability(p.amax(1), p.argmax(1) == y, 12, by="mass")
+        assert found.count.tolist() == [50] * 12
+        groups = p.amax(1).argsort().reshape(12, 50)
+        right = (p.argmax(1) == y).double()
+        gaps = (right[groups].mean(1) - p.amax(1)[groups].mean(1)).abs()
+        assert found.error == pytest.approx(gaps.mean().item())
+        tied = reliability(torch.full((9,), 0.7), torch.ones(9), 5, by="mass")
+        assert tied.error == pytest.approx(0.3)
+
+    def test_every_class_by_itself(self):
+        p, y = draw()
+        each = classwise_calibration_error(p, y)
+        assert each[2].item() == pytest.approx(reliability(p[:, 2], y == 2).error)
+        assert each.shape == (6,)
+
+
+class TestUnknownInputs:
+    def test_by_definition(self):
+        generator = torch.Generator().manual_seed(0)
+        known, unknown = torch.randn(80, generator=generator), 1 + torch.randn(50, generator=generator)
+        found = detection(known, unknown)
+        pairs = (unknown[:, None] > known).double().mean().item()
+        assert found.auroc == pytest.approx(pairs)
+        level = unknown.sort().values[int(np.floor(0.05 * 50))]
+        assert found.fpr95 == pytest.approx((known >= level).double().mean().item())
+        errors = [
+            ((known >= t).double().mean() + (unknown < t).double().mean()).item() / 2
+            for t in torch.cat((known, unknown))
+        ]
+        assert found.error == pytest.approx(min(errors))
+        assert detection(-unknown, -known).auprc == pytest.approx(found.auprc_known)
+        assert found.known == pytest.approx((known.mean().item(), known.std(correction=0).item()), rel=1e-5)
+
+    def test_ties_are_half_right(self):
+        assert detection(torch.zeros(5), torch.zeros(4)).auroc == 0.5
+
+    def test_rank_average_ignores_scales(self):
+        generator = torch.Generator().manual_seed(0)
+        known = {"a": torch.randn(100, generator=generator), "b": torch.randn(100, generator=generator)}
+        other = {"a": torch.randn(20, generator=generator), "b": torch.randn(20, generator=generator)}
+        bent = [{"a": part["a"].exp(), "b": 5 * part["b"] - 3} for part in (known, other)]
+        assert torch.equal(rank_average(known, other), rank_average(*bent))
+        assert rank_average({"a": known["a"]}, {"a": torch.tensor([-99.0, 99.0])}).tolist() == [0, 1]
+
+    @pytest.mark.parametrize("share", [0.5, 0.9, 0.95, 1.0])
+    def test_a_threshold_keeps_what_it_promises(self, share):
+        score = torch.rand(400, generator=torch.Generator().manual_seed(0))
+        threshold = Threshold.keeping(share, score, "entropy")
+        kept = threshold.known(score).double().mean().item()
+        assert share <= kept < share + 1 / 400 + 1e-9
+        with pytest.raises(RandomSetError, match="cannot be kept"):
+            Threshold.keeping(0.0, score, "entropy")
+
+    def test_nothing_to_compare(self):
+        for known, unknown in ((torch.zeros(0), torch.zeros(2)), (torch.tensor([torch.nan]), torch.zeros(2))):
+            with pytest.raises(RandomSetError, match="known inputs cannot be compared"):
+                detection(known, unknown)
+
+
+class TestAbstention:
+    def test_by_definition(self):
+        generator = torch.Generator().manual_seed(0)
+        score, right = torch.rand(50, generator=generator), torch.rand(50, generator=generator) < 0.7
+        curve = risk_coverage(score, right)
+        order = score.argsort()
+        for n in (1, 10, 50):
+            assert curve.risk[n - 1].item() == pytest.approx(1 - right[order[:n]].double().mean().item())
+        assert curve.area == pytest.approx(curve.risk.mean().item())
+        assert curve.accuracy_at([1.0]) == {1.0: pytest.approx(right.double().mean().item())}
+
+    def test_the_order_of_ties_does_not_matter(self):
+        right = torch.tensor([True, False, True, False])
+        expected = risk_coverage(torch.zeros(4), right).risk
+        assert expected.tolist() == [0.5] * 4
+        assert torch.equal(risk_coverage(torch.zeros(4), right.flip(0)).risk, expected)
+
+
+class TestPredictors:
+    def test_a_softmax_model(self):
+        model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 3)).train()
+        x = torch.randn(6, 4)
+        found = softmax_predictor(model)(x)
+        assert torch.allclose(found.probabilities, model.eval()(x).softmax(1))
+        entropy = torch.distributions.Categorical(found.probabilities).entropy() / np.log(2)
+        assert torch.allclose(found.scores["entropy"], entropy, atol=1e-5)
+
+    def test_a_random_set_network(self):
+        network = RandomSetNetwork(nn.Linear(4, 8), Budget.from_sets([{0, 1}], 3))
+        x = torch.randn(6, 4)
+        found, answer = random_set_predictor(network)(x), network.predict(x)
+        assert torch.equal(found.probabilities, answer.pignistic)
+        assert torch.equal(found.scores["credal width"], answer.credal_width)
+        assert torch.equal(found.upper, answer.upper)
+        joined = Prediction.concatenate([found, found])
+        assert len(joined) == 12
+        assert joined.scores.keys() == found.scores.keys()
+        assert torch.equal(joined.lower[6:], answer.lower)
+
+    def test_a_function_with_scores_of_its_own(self):
+        predict = as_predictor(lambda x: (np.full((len(x), 2), 0.5), {"distance": np.arange(len(x))}))
+        found = predict(np.zeros((3, 1)))
+        assert found.scores["distance"].tolist() == [0, 1, 2]
+        assert found.confidence.tolist() == [0.5] * 3
+
+    def test_what_is_no_prediction(self):
+        with pytest.raises(InvalidBeliefError, match="input 1 of a batch"):
+            Prediction(torch.tensor([[0.5, 0.5], [torch.nan, 0.5]]))
+        with pytest.raises(InvalidBeliefError, match="sum to one"):
+            as_predictor(lambda x: [[3.0, 1.0]])([0])
+        with pytest.raises(ShapeError, match="no class probabilities"):
+            Prediction(torch.ones(3))
+        with pytest.raises(ShapeError, match="distance"):
+            Prediction(torch.full((2, 2), 0.5), {"distance": torch.zeros(3)})
+        with pytest.raises(RandomSetError, match="as_predictor"):
+            softmax_predictor(lambda x: x)
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (torch.tensor([0, 9]), "9 at row 1"),
+        (torch.tensor([0]), "do not match"),
+        (torch.zeros(2), "do not match"),
+    ],
+)
+def test_labels_that_do_not_fit(labels, message):
+    for measure in (top_accuracy, balanced_accuracy, negative_log_likelihood, brier_score, calibration_error):
+        with pytest.raises(LabelError, match=message):
+            measure(torch.full((2, 3), 1 / 3), labels)
+
+
+@pytest.mark.skipif(not REFERENCE, reason="RANDOMSET_REFERENCE names no folder")
+class TestPublishedPredictions:
+    """The figures that the published predictions must give, to the printed digit."""
+
+    def load(self, name):
+        return torch.from_numpy(np.load(Path(REFERENCE) / f"enn-{name}.npy"))
+
+    @pytest.mark.parametrize(
+        ("name", "accuracy", "entropy", "spread"),
+        [("mnist_iid", 99.07, 0.0229, 0.127), ("cifar10_iid", 92.24, 0.1268, 0.324)],
+    )
+    def test_known(self, name, accuracy, entropy, spread):
+        found = Prediction(self.load(name))
+        labels = self.load(f"{name}-labels").long().flatten()
+        assert round(100 * top_accuracy(found.probabilities, labels), 2) == accuracy
+        score = found.scores["entropy"].double()
+        assert round(score.mean().item(), 4) == entropy
+        assert round(score.std(correction=0).item(), 3) == spread
+
+    @pytest.mark.parametrize(
+        ("known", "unknown", "auroc", "auprc", "entropy"),
+        [
+            ("mnist_iid", "fashion_mnist_ood", 81.78, 82.91, 0.314),
+            ("mnist_iid", "kmnist_ood", 95.94, 95.45, 0.704),
+            ("cifar10_iid", "svhn_ood", 92.76, 89.05, 0.888),
+            ("cifar10_iid", "intel_image_ood", 85.67, 58.09, 0.601),
+        ],
+    )
+    def test_unknown(self, known, unknown, auroc, auprc, entropy):
+        scores = [Prediction(self.load(name)).scores["entropy"] for name in (known, unknown)]
+        found = detection(*scores)
+        assert 100 * found.auroc == pytest.approx(auroc, abs=0.01)
+        assert 100 * found.auprc == pytest.approx(auprc, abs=0.01)
+        assert round(found.unknown[0], 3) == entropy
