@@ -28,7 +28,9 @@ def predict(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="the run folder of a trained network")],
     inputs: Annotated[
         list[str],
-        typer.Argument(metavar="INPUT…", help="`digits`, or .npz files with `images` or `features`"),
+        typer.Argument(
+            metavar="INPUT…", help="names of `randomset data`, or .npz files with `images` or `features`"
+        ),
     ],
     format: Annotated[
         str, typer.Option(help="csv or jsonl; the latter has probabilities and masses")

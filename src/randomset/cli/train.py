@@ -27,7 +27,7 @@ def train(
         str,
         typer.Argument(
             metavar="SOURCE",
-            help="`digits`, or an .npz file with `images` or `features`, `labels` and, if you like, "
+            help="a name of `randomset data`, or an .npz file with `images` or `features`, `labels` and, if you like, "
             "`classes`; labels of one row of 0 and 1 per sample are set-valued",
         ),
     ] = "",

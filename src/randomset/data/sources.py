@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from randomset.budgeting.inputs import encoded_labels, stratified_parts
+from randomset.data.catalogue import KNOWN, files_of
+from randomset.data.idx import read_idx
 from randomset.errors import FileFormatError, LabelError, RandomSetError, ShapeError
 
 __all__ = ["Source", "images_from_array", "load_inputs", "load_source", "read_arrays"]
@@ -49,12 +51,14 @@ class Source:
         return [torch.from_numpy(part) for part in stratified_parts(key.numpy(), shares, seed)]
 
 
-def load_source(source: str | Path) -> Source:
+def load_source(source: str | Path, split: str = "train") -> Source:
     """Load labelled data by name or path.
 
-    `digits` are the 1,797 handwritten digits that ship with scikit-learn. An `.npz` file holds `images`
-    (n × H × W, n × H × W × C or n × C × H × W) or `features` (n × F), `labels` (n), and optionally `classes`,
-    the names in label order. Labels of shape (n × N) are set-valued: true where a class is possible.
+    A name of `randomset.data.catalogue` is looked for in the folder that RANDOMSET_DATA names; `split` is
+    "train" or "test". `digits` are the 1,797 handwritten digits that ship with scikit-learn. An `.npz` file
+    holds `images` (n × H × W, n × H × W × C or n × C × H × W) or `features` (n × F), `labels` (n), and
+    optionally `classes`, the names in label order. Labels of shape (n × N) are set-valued: true where a
+    class is possible.
 
     >>> digits = load_source("digits")
     >>> digits.kind, tuple(digits.inputs.shape), digits.classes[:3]
@@ -67,17 +71,23 @@ def load_source(source: str | Path) -> Source:
         images = torch.from_numpy(digits.images[:, None]).float() / 16
         names = tuple(map(str, range(10)))
         return Source("digits", "images", images, torch.from_numpy(digits.target).long(), names)
-    path = _existing(source)
+    if str(source) in KNOWN and KNOWN[str(source)].folder:
+        known = KNOWN[str(source)]
+        pixels, marks = (read_idx(path) for path in files_of(str(source), split))
+        tensor = images_from_array(pixels)
+        codes, names = _labels(marks.astype(np.int64), len(tensor), np.array(known.classes))
+        return Source(str(source), "images", tensor, codes, names)
+    path = files_of(str(source), split)[0] if str(source) in KNOWN else _existing(source)
     arrays = read_arrays(path, ("images", "features", "labels", "classes"), needed=("labels",))
     kind, inputs = _inputs(arrays, path)
     labels, classes = _labels(arrays["labels"], len(inputs), arrays.get("classes"))
     return Source(path.stem, kind, inputs, labels, classes)
 
 
-def load_inputs(source: str | Path) -> Tensor:
+def load_inputs(source: str | Path, split: str = "test") -> Tensor:
     """Load inputs alone, for prediction; labels in the file are not looked at."""
-    if str(source) == "digits":
-        return load_source("digits").inputs
+    if str(source) == "digits" or str(source) in KNOWN:
+        return load_source(source, split).inputs
     path = _existing(source)
     return _inputs(read_arrays(path, ("images", "features")), path)[1]
 
@@ -118,7 +128,7 @@ def _existing(source: str | Path) -> Path:
     path = Path(source).expanduser()
     if path.is_file():
         return path
-    known = "the name of a source (digits) or the path of an .npz file"
+    known = f"a name (digits, {', '.join(KNOWN)}) or the path of an .npz file"
     raise FileFormatError("there is no such data", got=str(source), expected=known)
 
 

@@ -1,0 +1,57 @@
+"""Making images of any source fit a network: colour, size and type, done once and said aloud."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from randomset.errors import ShapeError
+
+__all__ = ["converted"]
+
+_LUMA = (0.299, 0.587, 0.114)  # how bright red, green and blue are to an eye (ITU-R BT.601)
+
+
+def converted(images: Tensor, shape: Sequence[int]) -> tuple[Tensor, list[str]]:
+    """Bring images (n × C × H × W) into a shape (C, H, W); return them with what was done, in words.
+
+    Colour becomes grey by its brightness, grey is repeated, a fourth (alpha) channel is dropped, sizes change
+    by bilinear interpolation with antialiasing. Bytes stay bytes.
+
+    >>> images, done = converted(torch.zeros(2, 1, 28, 28), (3, 32, 32))
+    >>> tuple(images.shape), done
+    ((2, 3, 32, 32), ['grey repeated as 3 channels', 'resized from 28 × 28 to 32 × 32'])
+    """
+    if images.dim() != 4 or len(shape) != 3:
+        raise ShapeError("these are no images", got=str(tuple(images.shape)), expected="(n × C × H × W)")
+    channels, height, width = shape
+    done = []
+    if images.shape[1] == 4 and channels != 4:
+        images, done = images[:, :3], ["alpha dropped"]
+    given = images.shape[1]
+    if given == 3 and channels == 1:
+        weight = torch.tensor(_LUMA, device=images.device)[None, :, None, None]
+        images = _like(images, (images.float() * weight).sum(1, keepdim=True))
+        done.append("colour turned to grey")
+    elif given == 1 and channels > 1:
+        images = images.expand(-1, channels, -1, -1)
+        done.append(f"grey repeated as {channels} channels")
+    elif given != channels:
+        raise ShapeError("the channels cannot be converted", got=f"{given} channels", expected=f"{channels}")
+    if tuple(images.shape[2:]) != (height, width):
+        done.append(f"resized from {images.shape[2]} × {images.shape[3]} to {height} × {width}")
+        small = functional.interpolate(
+            images.float(), (height, width), mode="bilinear", antialias=True, align_corners=False
+        )
+        images = _like(images, small)
+    return images.contiguous(), done
+
+
+def _like(images: Tensor, values: Tensor) -> Tensor:
+    """Give new pixels the type of the old ones."""
+    if images.dtype == torch.uint8:
+        return values.round().clamp(0, 255).to(torch.uint8)
+    return values.to(images.dtype)
