@@ -27,8 +27,8 @@ def train(
         str,
         typer.Argument(
             metavar="SOURCE",
-            help="a name of `randomset data`, or an .npz file with `images` or `features`, `labels` and, if you like, "
-            "`classes`; labels of one row of 0 and 1 per sample are set-valued",
+            help="a name of `randomset data`, or an .npz file with `images` or `features`, `labels` and, if "
+            "you like, `classes`; labels of one row of 0 and 1 per sample are set-valued",
         ),
     ] = "",
     out: Annotated[Path, typer.Option(help="the run folder to write")] = Path("run"),
