@@ -1,0 +1,116 @@
+"""Adversarial images: FGSM and PGD within ε of the original in every pixel, and within [0, 1].
+
+An objective says how badly a model does on each sample, (inputs, labels) → (n); an attack makes it worse.
+A loss that is flat where the model is sure (clipped probabilities) gives an attack no direction: that hides a
+weakness and does not remove it. So the margin of log-probabilities stands beside the model's own loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from randomset.errors import RandomSetError, ShapeError
+
+__all__ = ["Objective", "cross_entropy_objective", "fgsm", "margin_objective", "pgd"]
+
+Objective = Callable[[Tensor, Tensor], Tensor]
+
+
+def cross_entropy_objective(logits: Callable[[Tensor], Tensor]) -> Objective:
+    """Attack −log p(label) of a model that gives logits, such as `network.as_logits()`."""
+
+    def objective(inputs: Tensor, labels: Tensor) -> Tensor:
+        return nn.functional.cross_entropy(logits(inputs), labels, reduction="none")
+
+    return objective
+
+
+def margin_objective(logits: Callable[[Tensor], Tensor]) -> Objective:
+    """Attack the margin: the best wrong class's log-probability minus the label's; above 0 it is fooled."""
+
+    def objective(inputs: Tensor, labels: Tensor) -> Tensor:
+        found = logits(inputs)
+        own = found.gather(1, labels[:, None]).squeeze(1)
+        others = found.scatter(1, labels[:, None], -torch.inf)
+        return others.amax(1) - own
+
+    return objective
+
+
+def fgsm(objective: Objective, inputs: Tensor, labels: Tensor, epsilon: float) -> Tensor:
+    """Take one step of ε along the sign of the gradient, in every pixel, clipped to [0, 1].
+
+    >>> away = margin_objective(lambda x: torch.stack((x[:, 0], 1 - x[:, 0]), 1))
+    >>> fgsm(away, torch.tensor([[0.75]]), torch.tensor([0]), 0.25)
+    tensor([[0.5000]])
+    """
+    _check(inputs, epsilon)
+    return (inputs + epsilon * _gradient(objective, inputs, labels).sign()).clamp(0, 1)
+
+
+def pgd(
+    objective: Objective,
+    inputs: Tensor,
+    labels: Tensor,
+    epsilon: float,
+    *,
+    steps: int = 20,
+    step: float | None = None,
+    restarts: int = 1,
+    seed: int | None = 0,
+) -> Tensor:
+    """Take many steps, each brought back to within ε and [0, 1]; keep each sample's worst end point.
+
+    `step` is 2.5 ε / steps by default. Every restart begins at a random point of the ε-cube, unless the seed
+    is None: then at the image itself.
+
+    >>> away = margin_objective(lambda x: torch.stack((x[:, 0], 1 - x[:, 0]), 1))
+    >>> pgd(away, torch.tensor([[0.75]]), torch.tensor([0]), 0.5, seed=None)
+    tensor([[0.2500]])
+    """
+    _check(inputs, epsilon)
+    if steps < 1 or restarts < 1:
+        raise RandomSetError("an attack needs steps and starts", got=f"{steps} and {restarts}")
+    length = 2.5 * epsilon / steps if step is None else step
+    low, high = (inputs - epsilon).clamp_min(0), (inputs + epsilon).clamp_max(1)
+    generator = None if seed is None else torch.Generator().manual_seed(seed)
+    worst, worth = inputs.clone(), _values(objective, inputs, labels)
+    for _ in range(restarts):
+        point = inputs
+        if generator is not None:
+            noise = torch.rand(inputs.shape, generator=generator).to(inputs)
+            point = (inputs + epsilon * (2 * noise - 1)).clamp(0, 1)
+        for _ in range(steps):
+            point = point + length * _gradient(objective, point, labels).sign()
+            point = torch.minimum(torch.maximum(point, low), high)
+        found = _values(objective, point, labels)
+        better = found > worth
+        worth = torch.where(better, found, worth)
+        worst = torch.where(better.reshape(-1, *[1] * (inputs.dim() - 1)), point, worst)
+    return worst
+
+
+def _gradient(objective: Objective, inputs: Tensor, labels: Tensor) -> Tensor:
+    with torch.enable_grad():
+        watched = inputs.detach().clone().requires_grad_()
+        (gradient,) = torch.autograd.grad(objective(watched, labels).sum(), watched)
+    return gradient
+
+
+@torch.no_grad()
+def _values(objective: Objective, inputs: Tensor, labels: Tensor) -> Tensor:
+    return objective(inputs, labels)
+
+
+def _check(inputs: Tensor, epsilon: float) -> None:
+    if not inputs.is_floating_point() or inputs.min() < 0 or inputs.max() > 1:
+        raise ShapeError(
+            "an attack works on pixels",
+            got=f"{inputs.dtype} from {inputs.min().item():g} to {inputs.max().item():g}",
+            expected="floats in [0, 1]",
+        )
+    if not epsilon >= 0:
+        raise RandomSetError("epsilon is negative", got=epsilon)
