@@ -24,7 +24,7 @@ def accuracy(inputs):
 
 
 @pytest.mark.parametrize("objective", [cross_entropy_objective(linear), margin_objective(linear)])
-@pytest.mark.parametrize("epsilon", [0.01, 0.05, 0.2])
+@pytest.mark.parametrize("epsilon", [0.005, 0.02, 0.05])
 def test_the_best_attack_on_a_linear_model(objective, epsilon):
     """The score of a sample can be moved by ε · Σ|w|, no more."""
     sign = 2.0 * Y - 1
