@@ -5,6 +5,7 @@ import io
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -182,6 +183,17 @@ class TestTrainAndPredict:
         assert len(lines) == 1797
         assert sum(part["mass"] for part in lines[0]["masses"]) == pytest.approx(1, abs=1e-4)
         assert lines[0]["probabilities"][lines[0]["label"]] == pytest.approx(lines[0]["confidence"])
+
+    def test_killed_between_training_and_its_last_file(self, trained):
+        """`fit` has written the model, the test has not been made: that is no finished run."""
+        folder, _ = trained
+        shutil.copytree(folder / "run", folder / "cut")
+        (folder / "cut" / "test.json").unlink()
+        out = run("train", "--out", "cut", "--resume", cwd=folder)
+        assert out.returncode == 0, out.stderr
+        assert (folder / "cut" / "test.json").read_text() == (folder / "run" / "test.json").read_text()
+        again = run("train", "--out", "cut", "--resume", cwd=folder)
+        assert "trained already" in again.stdout
 
     def test_images_on_another_scale_are_refused(self, trained):
         folder, _ = trained

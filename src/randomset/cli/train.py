@@ -107,7 +107,7 @@ def train(
         )
     family = None if budget is None else _fitting_budget(budget, data)
     check_writable(out / "config.json")
-    if resume and (out / "model.safetensors").exists():
+    if resume and (out / "test.json").exists():  # written last
         typer.echo(f"{out} is trained already. Next: randomset predict {out} INPUT.npz")
         return
     settings.save(out / "config.json")
