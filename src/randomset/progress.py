@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-__all__ = ["progress_bar"]
+__all__ = ["on_terminal", "progress_bar"]
+
+
+def on_terminal() -> bool:
+    """Say whether somebody watches the error stream, on a terminal or in a notebook."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    return console.is_terminal or console.is_jupyter
 
 
 @contextmanager
@@ -27,8 +35,7 @@ def progress_bar(
     from rich.console import Console
     from rich.progress import Progress, TimeRemainingColumn
 
-    console = Console(stderr=True)
-    hidden = shown is None and not (console.is_terminal or console.is_jupyter)
+    console, hidden = Console(stderr=True), shown is None and not on_terminal()
     columns = (*Progress.get_default_columns()[:-1], TimeRemainingColumn(elapsed_when_finished=True))
     with Progress(*columns, console=console, transient=True, disable=hidden) as bar:
         task = bar.add_task(description, total=total)

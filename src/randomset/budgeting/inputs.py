@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import numbers
 from collections.abc import Sequence
 from typing import Any, SupportsIndex
 
@@ -17,6 +19,7 @@ __all__ = [
     "check_spread",
     "checked_features",
     "encoded_labels",
+    "is_number",
     "is_whole",
     "number_of_sets",
     "stratified_parts",
@@ -186,6 +189,12 @@ def check_spread(points: NDArray[Any]) -> None:
 def is_whole(value: Any, least: int) -> bool:
     """Whether a value is a whole number, no truth value, and not below a least one."""
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and int(value) >= least
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is a finite number from 0, and no truth value."""
+    real = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    return real and 0 <= float(value) < math.inf
 
 
 def number_of_sets(num_classes: int) -> int:

@@ -69,9 +69,10 @@ def train(
 
     from randomset.belief.storage import replacing
     from randomset.data.sources import load_source
+    from randomset.progress import on_terminal
     from randomset.training.method import backbone_for, backbone_name, train_method
     from randomset.training.report import TrainingStopped
-    from randomset.training.surroundings import epoch_lines, on_terminal
+    from randomset.training.surroundings import epoch_lines
 
     typed = {
         "source": str(Path(source).resolve()) if Path(source).is_file() else source,

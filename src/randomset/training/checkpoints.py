@@ -133,10 +133,10 @@ class RunCheckpoints(Checkpoint):
             os.replace(temporary, path)
         self._written = time.monotonic()
 
-    def state_of(self, trainer: Trainer, engine: Engine) -> dict[str, Any]:
-        """Return what is added to Lightning's checkpoint."""
+    def on_save_checkpoint(self, trainer: Trainer, engine: Any, checkpoint: dict[str, Any]) -> None:
+        """Add what Lightning's checkpoint lacks."""
         ours = isinstance(self.loader, EpochLoader)
-        return {
+        checkpoint["randomset"] = {
             "format": FORMAT,
             "version": VERSION,
             "epoch": len(engine.history),
@@ -145,9 +145,6 @@ class RunCheckpoints(Checkpoint):
             "best": None if self.best is None else list(self.best),
             **engine.state_for_checkpoint(),
         }
-
-    def on_save_checkpoint(self, trainer: Trainer, engine: Any, checkpoint: dict[str, Any]) -> None:  # noqa: D102
-        checkpoint["randomset"] = self.state_of(trainer, engine)
 
 
 def checked_checkpoint(path: Path, engine: Engine, loader: Any = None) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from randomset.errors import (
     RandomSetError,
     RandomSetWarning,
 )
+from randomset.progress import on_terminal
 from randomset.training.calibration import CalibrationReport, calibrate
 from randomset.training.loaders import (
     EpochLoader,
@@ -30,7 +31,7 @@ from randomset.training.loaders import (
 from randomset.training.precision import chosen_precision
 from randomset.training.recipe import Recipe
 from randomset.training.report import FitReport, TrainingStopped
-from randomset.training.surroundings import loggers, on_terminal, own_random_numbers, quiet
+from randomset.training.surroundings import loggers, own_random_numbers, quiet
 
 __all__ = ["fit"]
 

@@ -168,22 +168,21 @@ def training_loader(data: Any, batch_size: int, seed: int, workers: int) -> Any:
             pin_memory=data.pin_memory,
             worker_init_fn=data.worker_init_fn,
         )
-    data = _paired(data)
-    if isinstance(data, IterableDataset):
-        return DataLoader(data, batch_size, num_workers=workers)
-    if isinstance(data, Dataset):
-        return EpochLoader(data, batch_size, seed=seed, num_workers=workers)
-    return _iterable(data, "training")
+    return _batched(data, "training", batch_size, workers, seed=seed)
 
 
 def validation_loader(data: Any, batch_size: int, workers: int) -> Any:
     """Make validation data into batches in their own order."""
+    return _batched(data, "validation", batch_size, workers, shuffle=False)
+
+
+def _batched(data: Any, what: str, batch_size: int, workers: int, **order: Any) -> Any:
     data = _paired(data)
     if isinstance(data, IterableDataset):
         return DataLoader(data, batch_size, num_workers=workers)
     if isinstance(data, Dataset):
-        return EpochLoader(data, batch_size, shuffle=False, num_workers=workers)
-    return _iterable(data, "validation")
+        return EpochLoader(data, batch_size, num_workers=workers, **order)
+    return _iterable(data, what)
 
 
 def _paired(data: Any) -> Any:

@@ -6,7 +6,6 @@ import copy
 import dataclasses
 import json
 import math
-import numbers
 import os
 import warnings
 from collections.abc import Callable
@@ -23,7 +22,7 @@ from randomset.belief.budget import Budget
 from randomset.belief.storage import replacing
 from randomset.budgeting.budgeter import Budgeter
 from randomset.budgeting.features import extract_features
-from randomset.budgeting.inputs import check_num_sets, is_whole, number_of_sets
+from randomset.budgeting.inputs import check_num_sets, is_number, is_whole, number_of_sets
 from randomset.budgeting.reduce import check_reducer
 from randomset.errors import FileFormatError, RandomSetError, RandomSetWarning
 from randomset.nn import backbones
@@ -80,11 +79,7 @@ class MethodConfig:
         )  # how many there are is seen later
         for name in ("alpha", "beta", "validation", "test"):
             value = getattr(self, name)
-            if (
-                isinstance(value, bool)
-                or not isinstance(value, numbers.Real)
-                or not 0 <= float(value) < math.inf
-            ):
+            if not is_number(value):
                 raise RandomSetError(f"{name} is out of range", got=value, expected="a number from 0")
         if self.validation + self.test >= 1:
             raise RandomSetError(
@@ -186,7 +181,8 @@ def train_method(
     torch.manual_seed(config.seed)
     parts = [inputs, labels] if weights is None else [inputs, labels, weights.float()]
     train, held = TensorDataset(*parts), None if val is None else TensorDataset(*val)
-    shared: dict[str, Any] = {"seed": config.seed, "progress": progress, "resume": resume, **trainer_options}
+    shared: dict[str, Any] = {"seed": config.seed, "progress": progress, **trainer_options}
+    shared["resume"] = resume and out is not None
     preprocess = Standardise.from_data(inputs)
     template = backbone_for(config.backbone, inputs) if backbone is None else backbone
     stored = None if out is None else out / "budget.json"
@@ -200,7 +196,6 @@ def train_method(
             say("Training a plain network for its features …")
             plain = _plain(template, preprocess, len(classes))
             place = None if out is None else out / "first"
-            shared["resume"] = resume and place is not None
             first = fit(
                 plain,
                 train,
@@ -224,7 +219,6 @@ def train_method(
     network = RandomSetNetwork(own, budget, hidden=config.hidden, preprocess=copy.deepcopy(preprocess))
     loss = RandomSetLoss(budget, config.alpha, config.beta)
     say("Training the random-set network …")
-    shared["resume"] = resume and out is not None
     report = fit(network, train, held, loss=loss, recipe=config.plan(len(train)), out=out, **shared)
     return MethodResult(network.eval(), report, first, None if plain is None else plain.eval(), budgeter)
 

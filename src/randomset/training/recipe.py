@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import numbers
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -13,7 +12,7 @@ import torch
 from torch import nn
 from torch.optim import lr_scheduler
 
-from randomset.budgeting.inputs import is_whole
+from randomset.budgeting.inputs import is_number, is_whole
 from randomset.errors import RandomSetError
 
 __all__ = ["Recipe"]
@@ -103,11 +102,7 @@ class Recipe:
             setattr(self, name, int(getattr(self, name)))
         for name in ("learning_rate", "weight_decay"):
             value = getattr(self, name)
-            if (
-                isinstance(value, bool)
-                or not isinstance(value, numbers.Real)
-                or not 0 <= float(value) < math.inf
-            ):
+            if not is_number(value):
                 raise RandomSetError(f"{name} is out of range", got=value, expected="a number from 0")
             setattr(self, name, float(value))
         if not 0 <= self.shift < 1:

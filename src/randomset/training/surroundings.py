@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-__all__ = ["epoch_lines", "loggers", "on_terminal", "own_random_numbers", "quiet"]
+__all__ = ["epoch_lines", "loggers", "own_random_numbers", "quiet"]
 
 
 def loggers(folder: Path | None, given: Any) -> Any:
@@ -39,14 +39,6 @@ def own_random_numbers() -> Iterator[None]:
         finally:
             random.setstate(python)
             np.random.set_state(numpy)  # noqa: NPY002
-
-
-def on_terminal() -> bool:
-    """Say whether somebody watches."""
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    return console.is_terminal or console.is_jupyter
 
 
 @contextmanager
