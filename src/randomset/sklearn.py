@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from randomset.belief.random_set import RandomSet
 from randomset.budgeting.inputs import stratified_parts
-from randomset.data.sources import images_from_array
+from randomset.data.arrays import images_from_array
 from randomset.errors import LabelError, RandomSetError, ShapeError
 
 if TYPE_CHECKING:

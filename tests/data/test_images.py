@@ -182,7 +182,7 @@ class TestNamedSets:
         with pytest.raises(RandomSetError, match="train or test"):
             load_source("cifar10", "dev")
         monkeypatch.delenv("RANDOMSET_DATA")
-        with pytest.raises(FileFormatError, match="Set RANDOMSET_DATA"):
+        with pytest.raises(FileFormatError, match="randomset data --download kmnist"):
             load_source("kmnist", "test")
 
     def test_damaged_idx_files(self, folder):

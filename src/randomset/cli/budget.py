@@ -38,7 +38,7 @@ def budget(
 ) -> None:
     """Choose the sets of classes that matter from features, and write them as JSON."""
     num_sets = number_or_auto(sets)
-    from randomset.data.sources import read_arrays
+    from randomset.data.arrays import read_arrays
 
     if not features.is_file():
         raise FileFormatError("the file with features does not exist", got=str(features))

@@ -1,26 +1,45 @@
-"""`randomset data`: which data sets are known by name, and which are here."""
+"""`randomset data`: which data sets are known by name, which are here, and how to get the others."""
 
 from __future__ import annotations
+
+import os
+from typing import Annotated
 
 import typer
 
 __all__ = ["data"]
 
 
-def data() -> None:
-    """List the data sets that are known by name, what is present of each, and where it was looked for."""
-    from randomset.data.catalogue import data_folder, listing
+def data(
+    download: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="fetch a data set into the folder; repeatable")
+    ] = None,
+) -> None:
+    """List the data sets that are known by name, what is present of each, and where it was looked for.
 
-    folder = data_folder()
+    The folder is the one that RANDOMSET_DATA names. With --download, fetch what is missing of a set.
+    """
+    from randomset.data.catalogue import data_folder, listing
+    from randomset.data.downloads import download as fetch
+
+    if download:
+        for name in download:
+            for path in fetch(name, say=typer.echo):
+                typer.echo(f"Wrote {path}.")
+        typer.echo(f"Next: randomset train {download[0]} --out run")
+        return
     rows = listing()
     width = max(len(name) for name, _, _ in rows)
     longest = max(len(title) for _, title, _ in rows)
     for name, title, present in rows:
         typer.echo(f"{name:<{width}}  {title:<{longest}}  {present}")
-    typer.echo("")
-    if folder is None:
-        typer.echo("RANDOMSET_DATA names no folder: only digits can be loaded by name.")
-    else:
-        typer.echo(f"Looked in {folder}, the folder that RANDOMSET_DATA names.")
-    typer.echo("idx files go into <NAME>/raw/ as they are published, the others are <name>-<split>.npz.")
+    named = "the folder that RANDOMSET_DATA names" if os.environ.get("RANDOMSET_DATA") else ""
+    typer.echo(f"\nLooked in {data_folder()}, {named or 'unless RANDOMSET_DATA names another folder'}.")
+    typer.echo(
+        "A set is found there as the idx files of its authors (MNIST/raw/…), as <name>-<split>.npz, as a"
+    )
+    typer.echo(
+        "folder <name>/<split> with a folder of images for each class, or, of texts, as its .csv file."
+    )
+    typer.echo("To fetch one: randomset data --download mnist")
     typer.echo("Next: randomset train digits --out run")

@@ -1,10 +1,9 @@
-"""Sources of labelled data: `digits`, and `.npz` files with images or features."""
+"""Sources of labelled data: names, files, folders and data sets in Python become one thing, a `Source`."""
 
 from __future__ import annotations
 
-import zipfile
-import zlib
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,31 +11,47 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.utils.data import Dataset
 
 from randomset.budgeting.inputs import encoded_labels, stratified_parts
+from randomset.data.arrays import images_from_array, inputs_from_arrays, read_arrays
 from randomset.data.catalogue import KNOWN, files_of
+from randomset.data.downloads import download as fetch
+from randomset.data.folders import read_folder
+from randomset.data.frames import read_table
 from randomset.data.idx import read_idx
-from randomset.errors import FileFormatError, LabelError, RandomSetError, ShapeError
+from randomset.data.rows import HubRows, gathered, is_hub
+from randomset.errors import FileFormatError, LabelError, RandomSetError
 
-__all__ = ["Source", "images_from_array", "load_inputs", "load_source", "read_arrays"]
+__all__ = ["Source", "load_inputs", "load_source"]
+
+Kind = Literal["images", "features", "text"]
 
 
 @dataclass(frozen=True)
 class Source:
     """Inputs, labels and the names of the classes.
 
-    Images are (n × C × H × W), bytes or floats; features are (n × F). Labels are class indices (n) or a mask
-    of set-valued labels (n × N).
+    Images are (n × C × H × W), bytes or floats; features are (n × F); texts are a list. Labels are class
+    indices (n), −1 where there is none, or a mask of set-valued labels (n × N). `remarks` say what was done
+    to the data, `files` where each input comes from if each has a file of its own.
     """
 
     name: str
-    kind: Literal["images", "features"]
-    inputs: Tensor
+    kind: Kind
+    inputs: Any
     labels: Tensor
     classes: tuple[str, ...]
+    remarks: tuple[str, ...] = ()
+    files: tuple[str, ...] | None = None
 
     def __len__(self) -> int:
         return len(self.inputs)
+
+    @property
+    def labelled(self) -> bool:
+        """Whether every input has a label."""
+        return self.labels.dim() == 2 or bool((self.labels >= 0).all())
 
     def split(self, *shares: float, seed: int = 0) -> list[Tensor]:
         """Return the places of a rest and of parts of the given shares, each class in the same proportions.
@@ -50,131 +65,196 @@ class Source:
         )
         return [torch.from_numpy(part) for part in stratified_parts(key.numpy(), shares, seed)]
 
+    def part(self, places: Tensor) -> Source:
+        """Return the samples at some places."""
+        rows = places.tolist()
+        inputs = [self.inputs[row] for row in rows] if self.kind == "text" else self.inputs[places]
+        files = None if self.files is None else tuple(self.files[row] for row in rows)
+        return replace(self, inputs=inputs, labels=self.labels[places], files=files)
 
-def load_source(source: str | Path, split: str = "train") -> Source:
-    """Load labelled data by name or path.
+    def aligned(self, classes: Sequence[str]) -> Source:
+        """Number the labels by other classes with the same names, such as those that a network knows."""
+        if tuple(classes) == self.classes:
+            return self
+        place = {name: number for number, name in enumerate(classes)}
+        if strange := [name for name in self.classes if name not in place]:
+            raise LabelError(
+                "the data have a class that is not known",
+                got=f"{strange[0]} in {self.name}",
+                expected=f"classes among {', '.join(list(classes)[:10])}{'…' * (len(classes) > 10)}",
+            )
+        order = torch.tensor([place[name] for name in self.classes])
+        if self.labels.dim() == 1:
+            labels = torch.where(self.labels >= 0, order[self.labels], -1)
+        else:
+            labels = torch.zeros(len(self), len(classes), dtype=torch.bool)
+            labels[:, order] = self.labels
+        return replace(self, labels=labels, classes=tuple(classes))
+
+
+def load_source(
+    source: Any,
+    split: str = "train",
+    *,
+    labelled: bool = True,
+    label: str | None = None,
+    text: str | None = None,
+    size: tuple[int, int] | None = None,
+    strict: bool = False,
+    download: bool = False,
+    progress: bool | None = None,
+) -> Source:
+    """Load data by name or path, or from a data set in Python.
 
     A name of `randomset.data.catalogue` is looked for in the folder that RANDOMSET_DATA names; `split` is
     "train" or "test". `digits` are the 1,797 handwritten digits that ship with scikit-learn. An `.npz` file
     holds `images` (n × H × W, n × H × W × C or n × C × H × W) or `features` (n × F), `labels` (n), and
     optionally `classes`, the names in label order. Labels of shape (n × N) are set-valued: true where a
-    class is possible.
+    class is possible. A folder holds images in folders named by their class, or images alone. A `.csv` or
+    `.parquet` file has a column of texts or columns of numbers, and one of labels.
+
+    Args:
+        source: a name, a path, a torch data set, or one of Hugging Face's.
+        split: which part of a data set that has several.
+        labelled: whether labels are needed; without, they are -1.
+        label: the column of labels in a table.
+        text: the column of texts in a table.
+        size: (height, width) that images of a folder are brought to.
+        strict: whether an image that cannot be read is an error.
+        download: whether to fetch a named data set that is not here.
+        progress: whether to show a bar; None shows it on a terminal.
 
     >>> digits = load_source("digits")
     >>> digits.kind, tuple(digits.inputs.shape), digits.classes[:3]
     ('images', (1797, 1, 8, 8), ('0', '1', '2'))
     """
-    if str(source) == "digits":
+    if isinstance(source, Source):
+        return source
+    if is_hub(source) or isinstance(source, Dataset):
+        found = _from_python(source, split, label, text, progress)
+    elif not isinstance(source, (str, Path)):
+        raise RandomSetError(
+            "the data are of no known kind",
+            got=type(source).__name__,
+            expected="a name, a path, a torch data set, or one of Hugging Face's",
+        )
+    elif str(source) == "digits":
         from sklearn.datasets import load_digits
 
         digits = load_digits()
         images = torch.from_numpy(digits.images[:, None]).float() / 16
         names = tuple(map(str, range(10)))
         return Source("digits", "images", images, torch.from_numpy(digits.target).long(), names)
-    if str(source) in KNOWN and KNOWN[str(source)].folder:
-        known = KNOWN[str(source)]
-        pixels, marks = (read_idx(path) for path in files_of(str(source), split))
+    elif str(source) in KNOWN:
+        if download:
+            fetch(str(source), progress=progress)
+        found = _known(str(source), split, labelled, size, strict, progress)
+    else:
+        found = _from_path(_existing(source), split, labelled, label, text, size, strict, progress)
+    if labelled and not found.labelled:
+        raise LabelError(
+            "the data have no labels",
+            got=found.name,
+            expected="labels beside the inputs",
+            remedy="Images need a folder for each class, tables a column of labels",
+        )
+    return found
+
+
+def load_inputs(source: Any, split: str = "test", **options: Any) -> Any:
+    """Load inputs alone, for prediction; labels are not looked at."""
+    return load_source(source, split, labelled=False, **options).inputs
+
+
+def _known(
+    name: str, split: str, labelled: bool, size: tuple[int, int] | None, strict: bool, progress: bool | None
+) -> Source:
+    known, files = KNOWN[name], files_of(name, split)
+    if len(files) == 2:
+        pixels, marks = (read_idx(path) for path in files)
         tensor = images_from_array(pixels)
         codes, names = _labels(marks.astype(np.int64), len(tensor), np.array(known.classes))
-        return Source(str(source), "images", tensor, codes, names)
-    path = files_of(str(source), split)[0] if str(source) in KNOWN else _existing(source)
-    arrays = read_arrays(path, ("images", "features", "labels", "classes"), needed=("labels",))
-    kind, inputs = _inputs(arrays, path)
+        return Source(name, "images", tensor, codes, names)
+    label, text = (known.label, known.text) if known.file else (None, None)
+    found = replace(_from_path(files[0], split, labelled, label, text, size, strict, progress), name=name)
+    if not known.file:
+        return found
+    first = {one: place for place, one in reversed(list(enumerate(found.inputs)))}
+    if len(first) == len(found):
+        return found
+    remarks = (*found.remarks, f"{len(found) - len(first)} texts that occur twice are left out")
+    return replace(found.part(torch.tensor(sorted(first.values()))), remarks=remarks)
+
+
+def _from_path(
+    path: Path,
+    split: str,
+    labelled: bool,
+    label: str | None,
+    text: str | None,
+    size: tuple[int, int] | None,
+    strict: bool,
+    progress: bool | None,
+) -> Source:
+    if path.is_dir():
+        found = read_folder(path, split, size=size, strict=strict, progress=progress)
+        if found.labels is None or not labelled:
+            return _unlabelled(path.name, "images", found.images, found.remarks, found.files)
+        if len(found.classes) == 1:
+            raise LabelError(
+                "the folder holds one class only",
+                got=f"{found.classes[0]} in {path}",
+                expected="a folder for each of two or more classes",
+            )
+        labels, classes = _labels(found.labels, len(found.images), np.array(found.classes))
+        return Source(path.name, "images", found.images, labels, classes, found.remarks, found.files)
+    if path.suffix in (".csv", ".parquet"):
+        table = read_table(path, label, text)
+        if table.labels is None or not labelled:
+            return _unlabelled(path.stem, table.kind, table.inputs, table.remarks)
+        labels, classes = _labels(table.labels, len(table.inputs), None)
+        return Source(path.stem, table.kind, table.inputs, labels, classes, table.remarks)
+    needed = ("labels",) if labelled else ()
+    wanted = ("images", "features", "labels", "classes") if labelled else ("images", "features")
+    arrays = read_arrays(path, wanted, needed)
+    kind, inputs = inputs_from_arrays(arrays, path)
+    if not labelled:
+        return _unlabelled(path.stem, kind, inputs)
     labels, classes = _labels(arrays["labels"], len(inputs), arrays.get("classes"))
     return Source(path.stem, kind, inputs, labels, classes)
 
 
-def load_inputs(source: str | Path, split: str = "test") -> Tensor:
-    """Load inputs alone, for prediction; labels in the file are not looked at."""
-    if str(source) == "digits" or str(source) in KNOWN:
-        return load_source(source, split).inputs
-    path = _existing(source)
-    return _inputs(read_arrays(path, ("images", "features")), path)[1]
+def _from_python(data: Any, split: str, label: str | None, text: str | None, progress: bool | None) -> Source:
+    names: tuple[str, ...] = tuple(getattr(data, "classes", None) or ())
+    if is_hub(data):
+        if hasattr(data, "keys"):
+            if split not in data:
+                raise RandomSetError("the data set has no such split", got=split, expected=", ".join(data))
+            data = data[split]
+        data = HubRows(data, label, text)
+        names = data.classes
+    title = type(data).__name__
+    inputs, marks = gathered(data, title, progress=progress)
+    kind: Kind = "text" if isinstance(inputs, list) else "images" if inputs.dim() == 4 else "features"
+    if marks is None:
+        return _unlabelled(title, kind, inputs)
+    given = all(isinstance(name, str) for name in names) and names
+    labels, classes = _labels(np.asarray(marks), len(inputs), np.array(names) if given else None)
+    return Source(title, kind, inputs, labels, classes)
 
 
-def read_arrays(path: Path, wanted: tuple[str, ...], needed: tuple[str, ...] = ()) -> dict[str, NDArray[Any]]:
-    """Read an .npz file, without ever running what is inside."""
-    try:
-        with path.open("rb") as file:
-            archive = np.load(file, allow_pickle=False)
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise ValueError("it holds a single array")
-            names = archive.files
-            arrays = {name: archive[name] for name in names if name in wanted}
-    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
-        raise FileFormatError(
-            "the file cannot be read as .npz",
-            got=f"{path}: {_why(path, error)}",
-            expected="arrays of numbers or text, written by numpy.savez (text as dtype str, not object)",
-        ) from None
-    for name in needed:
-        if name not in arrays:
-            raise FileFormatError(
-                f"the file has no array {name!r}",
-                got=f"{path} with {', '.join(names) or 'nothing'}",
-                remedy=f"Write it with numpy.savez(path, {wanted[0]}=…, labels=…)",
-            )
-    return arrays
-
-
-def _why(path: Path, error: Exception) -> str:
-    if "pickle" not in str(error):
-        return str(error) or type(error).__name__
-    whole = path.is_file() and zipfile.is_zipfile(path)
-    return "it holds Python objects" if whole else "it is another kind of file"
+def _unlabelled(
+    name: str, kind: Kind, inputs: Any, remarks: tuple[str, ...] = (), files: tuple[str, ...] | None = None
+) -> Source:
+    return Source(name, kind, inputs, torch.full((len(inputs),), -1), (), remarks, files)
 
 
 def _existing(source: str | Path) -> Path:
     path = Path(source).expanduser()
-    if path.is_file():
+    if path.exists():
         return path
-    known = f"a name (digits, {', '.join(KNOWN)}) or the path of an .npz file"
+    known = f"a name (digits, {', '.join(KNOWN)}) or the path of an .npz, .csv or .parquet file or a folder"
     raise FileFormatError("there is no such data", got=str(source), expected=known)
-
-
-def _inputs(arrays: dict[str, NDArray[Any]], path: Path) -> tuple[Literal["images", "features"], Tensor]:
-    if ("images" in arrays) == ("features" in arrays):
-        raise FileFormatError(
-            "the file needs either `images` or `features`",
-            got=f"{path} with {'both' if 'images' in arrays else 'neither'}",
-        )
-    kind: Literal["images", "features"] = "images" if "images" in arrays else "features"
-    array = arrays[kind]
-    if array.dtype.kind not in "fiub" or array.ndim < 2 or not array.size:
-        raise ShapeError(
-            f"the {kind} are not arrays of numbers",
-            got=f"{array.dtype} of shape {array.shape}",
-            expected="(n, height, width), with channels or without" if kind == "images" else "(n, features)",
-        )
-    if array.dtype.kind == "f" and not np.isfinite(array).all():
-        bad = int((~np.isfinite(array)).reshape(len(array), -1).any(1).argmax())
-        raise ShapeError(f"the {kind} are not all finite", got=f"NaN or infinity in sample {bad}")
-    if kind == "features":
-        return kind, torch.from_numpy(array.reshape(len(array), -1).astype(np.float32))
-    return kind, images_from_array(array)
-
-
-def images_from_array(array: NDArray[Any]) -> Tensor:
-    """Bring images into the form (n × C × H × W), of bytes or of floats.
-
-    Channels may come last if there are 1, 3 or 4 of them. Whole numbers from 0 to 255 are bytes.
-
-    >>> images_from_array(np.zeros((5, 8, 8, 3))).shape
-    torch.Size([5, 3, 8, 8])
-    """
-    if array.ndim == 3:
-        array = array[:, None]
-    elif array.ndim == 4 and array.shape[-1] in (1, 3, 4) and array.shape[1] not in (1, 3, 4):
-        array = array.transpose(0, 3, 1, 2)
-    if array.ndim != 4 or array.shape[1] > 64:
-        raise ShapeError(
-            "these are no images", got=f"shape {array.shape}", expected="(n, height, width, channels)"
-        )
-    if array.dtype.kind in "iu" and array.min() >= 0 and array.max() <= 255:
-        array = array.astype(np.uint8)
-    elif array.dtype != np.uint8:
-        array = array.astype(np.float32)
-    return torch.from_numpy(np.ascontiguousarray(array))
 
 
 def _labels(labels: NDArray[Any], count: int, classes: Any) -> tuple[Tensor, tuple[str, ...]]:

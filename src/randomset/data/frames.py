@@ -1,0 +1,109 @@
+"""Tables in .csv and .parquet files: a column of text, or columns of numbers, and one of labels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from randomset.errors import FileFormatError, MissingPackageError, RandomSetError
+
+__all__ = ["LABELS", "TEXTS", "Table", "named_column", "read_table"]
+
+LABELS = ("label", "labels", "class", "category", "target", "y")
+TEXTS = ("text", "texts", "content", "sentence", "document")
+
+
+@dataclass(frozen=True)
+class Table:
+    """Texts, or features (n × F), with the labels as they stand in the file, if it has any."""
+
+    kind: Literal["text", "features"]
+    inputs: Any
+    labels: NDArray[Any] | None
+    remarks: tuple[str, ...]
+
+
+def read_table(path: Path, label: str | None = None, text: str | None = None) -> Table:
+    """Read a table.
+
+    Without names, the column of labels is called label, labels, class, category, target or y, that of texts
+    text, texts, content, sentence or document, or is the only column that holds no numbers. Without a column
+    of texts, all others must be numbers. Rows without text are left out, and told.
+    """
+    try:
+        import pandas
+    except ImportError:
+        raise MissingPackageError("pandas", "data") from None
+    try:
+        frame = pandas.read_parquet(path) if path.suffix == ".parquet" else pandas.read_csv(path)
+    except ImportError:
+        raise MissingPackageError("pyarrow", "data") from None
+    except (ValueError, OSError, MemoryError) as error:  # of the parsers too, which are kinds of ValueError
+        raise FileFormatError(
+            "the table cannot be read", got=f"{path}: {str(error).splitlines()[0]}"
+        ) from None
+    if not len(frame):
+        raise FileFormatError("the table is empty", got=str(path), expected="at least one row")
+    frame.columns = [str(name) for name in frame.columns]
+    label = named_column(list(frame.columns), label, LABELS, "labels", path)
+    others = [name for name in frame.columns if name != label]
+    words = [name for name in others if not pandas.api.types.is_numeric_dtype(frame[name])]
+    text = named_column(others, text, TEXTS, "texts", path)
+    if text is None and len(words) == 1:
+        text = words[0]
+    remarks: tuple[str, ...] = ()
+    if text is not None:
+        empty = frame[text].isna() | (frame[text].astype(str).str.strip() == "")
+        if empty.all():
+            raise FileFormatError("the column of texts is empty", got=f"{text} of {path}")
+        if empty.any():
+            remarks = (f"{int(empty.sum())} rows without text are left out",)
+            frame = frame[~empty]
+    labels = None if label is None else _labels(frame[label], path)
+    if text is not None:
+        return Table("text", [str(value) for value in frame[text]], labels, remarks)
+    if words or not others:
+        raise FileFormatError(
+            "columns of the table hold no numbers" if words else "the table has no columns to learn from",
+            got=f"{', '.join(words[:5]) or ', '.join(frame.columns)} of {path}",
+            remedy="Name the column of texts or of labels, or turn the others into numbers",
+        )
+    values = frame[others].to_numpy(dtype=np.float32, na_value=np.nan)
+    bad = ~np.isfinite(values)
+    if bad.any():
+        row, column = (int(place) for place in np.argwhere(bad)[0])
+        raise RandomSetError(
+            "a cell of the table is no finite number",
+            got=f"column {others[column]}, row {row} of {path}",
+            remedy="Fill the gaps or remove these rows first",
+        )
+    return Table("features", torch.from_numpy(values), labels, remarks)
+
+
+def named_column(
+    columns: list[str], wanted: str | None, usual: tuple[str, ...], what: str, where: object
+) -> str | None:
+    """Return the wanted column, or the first with a usual name; None if there is none."""
+    if wanted is not None:
+        if wanted not in columns:
+            raise RandomSetError(
+                f"there is no such column of {what}",
+                got=f"{wanted} in {where}",
+                expected=f"one of {', '.join(columns)}",
+            )
+        return wanted
+    by_name = {name.lower(): name for name in columns}
+    return next((by_name[name] for name in usual if name in by_name), None)
+
+
+def _labels(column: Any, path: Path) -> NDArray[Any]:
+    if column.isna().any():
+        row = int(column.isna().to_numpy().argmax())
+        raise RandomSetError("a label is missing", got=f"row {row} of {path}")
+    values = column.to_numpy()
+    return values.astype(str) if values.dtype.kind not in "iufb" else values

@@ -1,0 +1,370 @@
+"""Folders of images, tables, data sets in Python, arrays on disk, and fetching."""
+
+import csv
+
+import datasets
+import numpy as np
+import pandas
+import pytest
+import torch
+from PIL import Image
+from torch.utils.data import Dataset, TensorDataset
+
+from randomset.data import arrays, folders, load_inputs, load_source
+from randomset.data.catalogue import KNOWN
+from randomset.data.downloads import download
+from randomset.errors import FileFormatError, LabelError, RandomSetError
+
+rng = np.random.default_rng(0)
+
+
+def picture(path, shape=(6, 8, 3), value=None):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pixels = rng.integers(0, 256, shape, dtype=np.uint8) if value is None else np.full(shape, value, np.uint8)
+    Image.fromarray(pixels).save(path)
+    return pixels
+
+
+@pytest.fixture
+def pets(tmp_path):
+    """Two classes, five images of one size."""
+    pixels = [picture(tmp_path / "pets" / "cat" / f"{i}.png") for i in range(3)]
+    pixels += [picture(tmp_path / "pets" / "dog" / "deep" / f"{i}.png") for i in range(2)]
+    return tmp_path / "pets", np.stack(pixels)
+
+
+class TestFolders:
+    def test_classes_are_folders(self, pets):
+        folder, pixels = pets
+        source = load_source(folder)
+        assert (source.name, source.kind, source.classes) == ("pets", "images", ("cat", "dog"))
+        assert source.labels.tolist() == [0, 0, 0, 1, 1]
+        assert np.array_equal(source.inputs.numpy(), pixels.transpose(0, 3, 1, 2))
+        assert source.remarks == ()
+        assert source.files[4].endswith("dog/deep/1.png")
+
+    def test_images_alone_have_no_labels(self, tmp_path):
+        picture(tmp_path / "a.png", (5, 4))
+        picture(tmp_path / "b.PNG", (5, 4))
+        (tmp_path / "notes.txt").write_text("no image")
+        source = load_source(tmp_path, labelled=False)
+        assert source.inputs.shape == (2, 1, 5, 4)  # grey stays grey
+        assert source.labels.tolist() == [-1, -1]
+        with pytest.raises(LabelError, match="no labels"):
+            load_source(tmp_path)
+
+    def test_splits_inside(self, tmp_path):
+        for split, count in (("train", 3), ("val", 1)):
+            for kind in ("cat", "dog"):
+                for i in range(count):
+                    picture(tmp_path / split / kind / f"{i}.png")
+        assert len(load_source(tmp_path)) == 6
+        assert len(load_source(tmp_path, "test")) == 2
+        (tmp_path / "train").rename(tmp_path / "training")
+        (tmp_path / "val").rename(tmp_path / "other")
+        assert load_source(tmp_path).classes == ("other", "training")  # no splits: classes with such names
+
+    def test_several_sizes_are_scaled_and_cropped_and_said(self, tmp_path):
+        wide = np.zeros((10, 20, 3), np.uint8)
+        wide[:, 5:15] = 200  # the middle is bright, what a centre crop leaves
+        (tmp_path / "a").mkdir(parents=True)
+        Image.fromarray(wide).save(tmp_path / "a" / "wide.png")
+        picture(tmp_path / "b" / "small.png", (5, 5, 3), 9)
+        source = load_source(tmp_path)
+        assert source.inputs.shape == (2, 3, 64, 64)
+        assert "2 sizes scaled to cover 64 × 64 and cropped" in source.remarks[0]
+        assert source.inputs[0].float().mean() > 190
+        assert (source.inputs[1] == 9).all()
+        assert load_source(tmp_path, size=(7, 9)).inputs.shape == (2, 3, 7, 9)
+
+    @pytest.mark.parametrize("mode", ["1", "LA", "P", "RGBA", "CMYK", "I;16", "F"])
+    def test_every_mode_of_pillow(self, tmp_path, mode):
+        value = 255 if mode == "1" else 128
+        picture = Image.new("L", (4, 4), value)
+        if mode == "I;16":
+            picture = Image.fromarray(np.full((4, 4), 128 * 257, np.uint16))
+        else:
+            picture = picture.convert(mode)
+        found = folders.pixels_from_picture(picture)
+        assert found.shape == ((1 if mode in ("1", "LA", "I;16", "F") else 3), 4, 4)
+        assert (found.float() - value).abs().max() <= 1
+
+    def test_turned_photographs_stand_upright(self, tmp_path):
+        pixels = rng.integers(0, 256, (4, 6, 3), dtype=np.uint8)
+        turned = Image.Exif()
+        turned[0x0112] = 6  # the camera was held sideways
+        Image.fromarray(pixels).save(tmp_path / "a.png", exif=turned)
+        found = load_inputs(tmp_path)
+        assert np.array_equal(found[0].numpy().transpose(1, 2, 0), np.rot90(pixels, -1))
+
+    def test_a_broken_image_is_left_out_and_named(self, pets):
+        folder, pixels = pets
+        whole = (folder / "cat" / "1.png").read_bytes()
+        (folder / "cat" / "1.png").write_bytes(whole[: len(whole) // 2])
+        (folder / "dog" / "x.jpg").write_text("hello")
+        source = load_source(folder)
+        assert source.labels.tolist() == [0, 0, 1, 1]
+        kept = pixels[[0, 2, 3, 4]].transpose(0, 3, 1, 2)
+        assert np.array_equal(source.inputs.numpy(), kept)
+        assert [name[-9:] for name in source.files] == ["cat/0.png", "cat/2.png", "eep/0.png", "eep/1.png"]
+        (remark,) = source.remarks
+        assert remark.startswith("2 of 6 images could not be read")
+        assert "1.png" in remark
+        assert "x.jpg (no image)" in remark
+        with pytest.raises(FileFormatError, match=r"1\.png"):
+            load_source(folder, strict=True)
+
+    def test_what_is_wrong_is_said(self, tmp_path):
+        with pytest.raises(FileFormatError, match="no images"):
+            load_source(tmp_path)
+        (tmp_path / "cat").mkdir()
+        picture(tmp_path / "dog" / "a.png")
+        with pytest.raises(FileFormatError, match=r"no images.*cat"):
+            load_source(tmp_path)
+        (tmp_path / "cat").rmdir()
+        with pytest.raises(LabelError, match="one class only"):
+            load_source(tmp_path)
+        picture(tmp_path / "loose.png")
+        with pytest.raises(FileFormatError, match=r"loose\.png beside dog/"):
+            load_source(tmp_path)
+        (tmp_path / "dog" / "a.png").write_text("x")
+        (tmp_path / "loose.png").unlink()
+        with pytest.raises(FileFormatError, match=r"no image of the folder.*a\.png: no image"):
+            load_source(tmp_path, labelled=False)
+
+    def test_large_folders_stay_on_disk_and_are_found_again(self, pets, monkeypatch, tmp_path):
+        folder, pixels = pets
+        (folder / "cat" / "broken.png").write_text("x")
+        monkeypatch.setattr(folders, "LARGE", 1)
+        monkeypatch.setenv("RANDOMSET_DATA", str(tmp_path / "data"))
+        first = load_source(folder)
+        assert np.array_equal(first.inputs.numpy(), pixels.transpose(0, 3, 1, 2))
+        assert len(list((tmp_path / "data" / "decoded").iterdir())) == 2
+        monkeypatch.setattr(folders, "_fill", lambda *_: pytest.fail("decoded again"))
+        again = load_source(folder)
+        assert torch.equal(first.inputs, again.inputs)
+        assert again.remarks == first.remarks
+        assert again.files == first.files
+        monkeypatch.undo()
+        monkeypatch.setattr(folders, "LARGE", 1)
+        monkeypatch.setenv("RANDOMSET_DATA", str(tmp_path / "data"))
+        changed = picture(folder / "cat" / "0.png", value=3)
+        assert np.array_equal(load_source(folder).inputs[0].numpy(), changed.transpose(2, 0, 1))
+
+
+class TestTables:
+    def test_texts(self, tmp_path):
+        path = tmp_path / "news.csv"
+        path.write_text('category,text\nsport,"a goal, late"\ntech,a phone\nsport,\n')
+        source = load_source(path)
+        assert (source.kind, source.inputs) == ("text", ["a goal, late", "a phone"])
+        assert (source.classes, source.labels.tolist()) == (("sport", "tech"), [0, 1])
+        assert source.remarks == ("1 rows without text are left out",)
+        assert source.part(torch.tensor([1])).inputs == ["a phone"]
+
+    @pytest.mark.parametrize("ending", ["csv", "parquet"])
+    def test_numbers(self, tmp_path, ending):
+        frame = pandas.DataFrame({"a": [1.5, 2, 3], "b": [4, 5, 6], "y": ["no", "yes", "no"]})
+        path = tmp_path / f"table.{ending}"
+        frame.to_csv(path, index=False) if ending == "csv" else frame.to_parquet(path)
+        source = load_source(path)
+        assert source.kind == "features"
+        assert source.inputs.tolist() == [[1.5, 4], [2, 5], [3, 6]]
+        assert (source.classes, source.labels.tolist()) == (("no", "yes"), [0, 1, 0])
+
+    def test_named_columns(self, tmp_path):
+        path = tmp_path / "tweets.csv"
+        path.write_text("id,mood,body\n1,sad,oh\n2,glad,ah\n")
+        source = load_source(path, label="mood", text="body")
+        assert (source.inputs, source.classes) == (["oh", "ah"], ("glad", "sad"))
+        with pytest.raises(RandomSetError, match=r"no such column of labels.*wood.*id, mood, body"):
+            load_source(path, label="wood")
+        with pytest.raises(RandomSetError, match=r"hold no numbers.*mood, body"):
+            load_source(path)
+
+    @pytest.mark.parametrize(
+        ("content", "message"),
+        [
+            ("label,a\n", "empty"),
+            ("", "cannot be read"),
+            ("a,label\n1,x\n,y\n", "column a, row 1"),
+            ("a,label\n1,x\n2,\n", "label is missing; got row 1"),
+            ("label\nx\ny\n", "no columns to learn from"),
+            ("label,text\nx,\ny,\n", "column of texts is empty"),
+            ("a,b\n1,2\n3,4\n", "no labels"),
+        ],
+    )
+    def test_what_is_wrong_is_said(self, tmp_path, content, message):
+        path = tmp_path / "table.csv"
+        path.write_text(content)
+        with pytest.raises(RandomSetError, match=message):
+            load_source(path)
+        path.rename(tmp_path / "table.parquet")
+        with pytest.raises(RandomSetError, match="cannot be read"):
+            load_source(tmp_path / "table.parquet")
+
+
+class Squares(Dataset):
+    """Pairs of arrays and labels, one at a time."""
+
+    classes = ("even", "odd")
+
+    def __len__(self):
+        return 5
+
+    def __getitem__(self, place):
+        if place >= 5:
+            raise IndexError
+        return np.full((1, 2, 2), place, np.float32), place % 2
+
+
+class TestPython:
+    def test_torch(self):
+        source = load_source(Squares())
+        assert source.inputs[:, 0, 0, 0].tolist() == [0, 1, 2, 3, 4]
+        assert (source.kind, source.classes) == ("images", ("even", "odd"))
+        assert source.labels.tolist() == [0, 1, 0, 1, 0]
+        tensors = TensorDataset(torch.eye(4), torch.tensor([0, 1, 2, 0]))
+        assert torch.equal(load_source(tensors).inputs, torch.eye(4))
+        alone = load_source(TensorDataset(torch.eye(4)), labelled=False)
+        assert alone.labels.tolist() == [-1] * 4
+
+    def test_shapes_that_differ(self):
+        class Ragged(Squares):
+            def __getitem__(self, place):
+                return np.zeros(place + 1), 0
+
+        with pytest.raises(RandomSetError, match=r"several shapes.*\(1,\) and \(2,\)"):
+            load_source(Ragged())
+
+    def test_hugging_face_images(self):
+        pixels = rng.integers(0, 256, (4, 5, 6, 3), dtype=np.uint8)
+        features = datasets.Features(
+            {"img": datasets.Image(), "fine_label": datasets.ClassLabel(names=["cat", "dog"])}
+        )
+        rows = {"img": [Image.fromarray(one) for one in pixels], "fine_label": [0, 1, 1, 0]}
+        table = datasets.Dataset.from_dict(rows, features)
+        source = load_source(table)
+        assert np.array_equal(source.inputs.numpy(), pixels.transpose(0, 3, 1, 2))
+        assert (source.classes, source.labels.tolist()) == (("cat", "dog"), [0, 1, 1, 0])
+        splits = datasets.DatasetDict({"test": table})
+        assert len(load_source(splits, "test")) == 4
+        with pytest.raises(RandomSetError, match="no such split; got train; expected test"):
+            load_source(splits, "train")
+
+    def test_hugging_face_texts(self):
+        table = datasets.Dataset.from_dict({"text": ["a", "b"], "label": ["x", "y"], "id": [1, 2]})
+        source = load_source(table)
+        assert (source.kind, source.inputs, source.classes) == ("text", ["a", "b"], ("x", "y"))
+        with pytest.raises(RandomSetError, match="neither images nor texts"):
+            load_source(table.remove_columns("text"))
+
+    def test_anything_else(self):
+        with pytest.raises(RandomSetError, match="no known kind; got int"):
+            load_source(3)
+
+
+def test_labels_follow_the_names_of_a_network(tmp_path):
+    np.savez(tmp_path / "a.npz", features=np.eye(3), labels=np.array(["dog", "cat", "dog"]))
+    source = load_source(tmp_path / "a.npz")
+    assert source.labels.tolist() == [1, 0, 1]
+    assert source.aligned(("dog", "bird", "cat")).labels.tolist() == [0, 2, 0]
+    with pytest.raises(LabelError, match="a class that is not known; got dog in a"):
+        source.aligned(("cat", "bird"))
+
+
+class TestLargeArrays:
+    @pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+    def test_they_stay_on_disk(self, tmp_path, monkeypatch, dtype):
+        images = rng.integers(0, 256, (6, 4, 5, 3)).astype(dtype)
+        np.savez(tmp_path / "a.npz", labels=np.arange(6) % 2, images=images)
+        expected = load_source(tmp_path / "a.npz").inputs
+        monkeypatch.setattr(arrays, "LARGE", images.nbytes)
+        found = arrays.read_arrays(tmp_path / "a.npz", ("images", "labels"))
+        assert isinstance(found["images"], np.memmap)
+        assert not isinstance(found["labels"], np.memmap)
+        source = load_source(tmp_path / "a.npz")
+        assert torch.equal(source.inputs, expected)
+        assert source.inputs.dtype == expected.dtype
+        np.savez_compressed(tmp_path / "b.npz", labels=np.arange(6) % 2, images=images)
+        assert torch.equal(load_source(tmp_path / "b.npz").inputs, expected)
+
+    def test_a_value_that_is_not_finite_far_inside(self, tmp_path):
+        features = np.ones((50, 2), np.float32)
+        features[37, 1] = np.inf
+        np.savez(tmp_path / "a.npz", features=features, labels=np.arange(50) % 2)
+        with pytest.raises(RandomSetError, match="sample 37"):
+            load_source(tmp_path / "a.npz")
+
+
+class TestFetching:
+    """Hugging Face's library is real here, but for the hub itself."""
+
+    @pytest.fixture
+    def folder(self, tmp_path, monkeypatch):
+        monkeypatch.setenv("RANDOMSET_DATA", str(tmp_path))
+        return tmp_path
+
+    def hub(self, monkeypatch, table):
+        asked = []
+
+        def load(address, configuration=None, split=None):
+            asked.append((address, configuration, split))
+            return table
+
+        monkeypatch.setattr(datasets, "load_dataset", load)
+        return asked
+
+    def images(self, image="image", label="label", names=("a", "b"), sizes=((4, 4), (4, 4), (4, 4))):
+        features = datasets.Features({image: datasets.Image(), label: datasets.ClassLabel(names=list(names))})
+        pictures = [Image.fromarray(rng.integers(0, 256, (*size, 3), dtype=np.uint8)) for size in sizes]
+        return datasets.Dataset.from_dict({image: pictures, label: [0, 1, 1]}, features)
+
+    def test_images_of_one_size_become_an_archive(self, folder, monkeypatch):
+        asked = self.hub(monkeypatch, self.images("img"))
+        said = []
+        written = download("cifar10", say=said.append)
+        assert asked == [("uoft-cs/cifar10", None, "train"), ("uoft-cs/cifar10", None, "test")]
+        assert [path.name for path in written] == ["cifar10-train.npz", "cifar10-test.npz"]
+        assert load_source("cifar10").classes == ("a", "b")
+        assert download("cifar10", say=said.append) == []
+        assert said[-1] == "cifar10 test is here already."
+
+    def test_images_of_many_sizes_stay_files(self, folder, monkeypatch):
+        asked = self.hub(monkeypatch, self.images(sizes=((4, 4), (5, 6), (9, 3))))
+        source = load_source("imagenet-o", labelled=False, download=True)
+        assert asked == [("cais/imagenet-o", None, "test")]
+        assert source.inputs.shape == (3, 3, 64, 64)
+        assert sorted(path.name for path in (folder / "imagenet-o" / "test").iterdir()) == ["a", "b"]
+
+    def test_texts_become_a_table(self, folder, monkeypatch):
+        rows = {"text": ["x, y", "z"], "label": [0, 1], "label_text": ["sport", "tech"]}
+        part = datasets.Dataset.from_dict(rows)
+        self.hub(monkeypatch, datasets.DatasetDict({"train": part, "test": part}))
+        download("bbc")
+        source = load_source("bbc")
+        assert (source.inputs, source.classes) == (["x, y", "z"], ("sport", "tech"))
+        assert source.remarks == ("2 texts that occur twice are left out",)
+        with (folder / "bbc-text.csv").open() as file:
+            assert len(list(csv.reader(file))) == 5
+
+    def test_no_connection_leaves_nothing_behind(self, folder, monkeypatch):
+        def fail(*_, **__):
+            raise ConnectionError("no route to the hub")
+
+        monkeypatch.setattr(datasets, "load_dataset", fail)
+        with pytest.raises(FileFormatError, match=r"mnist cannot be fetched.*no route to the hub"):
+            download("mnist")
+        with pytest.raises(FileFormatError, match=r"tweet_emotions\.csv"):
+            download("emotion")
+        with pytest.raises(RandomSetError, match="unknown data set"):
+            download("nothing")
+        assert list(folder.iterdir()) == []
+
+    def test_every_set_can_be_had_or_says_where_from(self):
+        assert set(KNOWN) == {
+            *("mnist", "fashion-mnist", "kmnist", "cifar10", "cifar100", "svhn", "intel"),
+            *("imagenet", "imagenet-o", "imagenette", "bbc", "emotion"),
+        }
+        for known in KNOWN.values():
+            assert known.hub or known.torchvision or known.advice
