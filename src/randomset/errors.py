@@ -53,6 +53,9 @@ class ShapeError(RandomSetError):
 class InvalidBeliefError(RandomSetError):
     """Masses, beliefs or probabilities whose values cannot be what they claim to be."""
 
+    sample: int | None = None
+    """The place in its batch of the sample that is wrong, where one is."""
+
 
 class LabelError(RandomSetError):
     """A label that names no class, or a class that does not exist."""

@@ -49,12 +49,14 @@ class Validity:
             where = tuple((~(kept - raw_sum).isfinite()).nonzero()[0].tolist())
             bad = raw[where][~raw[where].isfinite()]
             value = bad[0].item() if bad.numel() else "numbers whose sums overflow"
-            raise InvalidBeliefError(
+            error = InvalidBeliefError(
                 "the network's outputs are not finite",
                 got=f"{value}{in_sample(where)}",
                 expected="finite numbers",
                 remedy="Look for NaN in that input; a network that gives it everywhere has diverged",
             )
+            error.sample = where[0] if where else None
+            raise error
         removed = (kept - raw_sum).clamp_min(0)  # Σ max(0, −m)
         negative = removed / (kept + removed).clamp_min(_tolerance(raw))
         invalid = _is_invalid(raw_sum, kept, universal_set=universal_set)

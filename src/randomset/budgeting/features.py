@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Iterator, Sized
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -170,23 +168,11 @@ def _in_processes(
 ) -> list[Part]:
     """Let Lightning run a copy of the model on every device; each writes its part into a folder."""
     try:
-        import lightning
-    except ImportError:
+        from randomset.budgeting.distributed import FeaturePredictor, in_processes
+    except ModuleNotFoundError:
         raise MissingPackageError("lightning", "train") from None
-    from randomset.budgeting.distributed import FeaturePredictor, PartWriter
-
-    with tempfile.TemporaryDirectory() as folder:
-        on_cuda = any(p.is_cuda for p in model.parameters())
-        trainer = lightning.Trainer(
-            accelerator="cuda" if on_cuda else "cpu",
-            devices=devices,
-            strategy="ddp_spawn",
-            callbacks=[PartWriter(folder)],
-            logger=False,
-            enable_checkpointing=False,
-            enable_model_summary=False,
-            enable_progress_bar=progress is not False,
+    with evaluating(model):
+        found = in_processes(
+            FeaturePredictor(model, layer), batches, devices, enable_progress_bar=progress is not False
         )
-        with evaluating(model):
-            trainer.predict(FeaturePredictor(model, layer), batches, return_predictions=False)
-        return PartWriter.read(Path(folder))
+    return [(found["features"], found["labels"].numpy() if "labels" in found else None)]

@@ -1,5 +1,7 @@
 """Predictions in, numbers out: accuracy, calibration, unknown inputs, conformal sets, abstention."""
 
+from randomset.evaluation.evaluator import evaluate
+from randomset.evaluation.ood import Threshold
 from randomset.evaluation.predictor import (
     Prediction,
     Predictor,
@@ -7,5 +9,15 @@ from randomset.evaluation.predictor import (
     random_set_predictor,
     softmax_predictor,
 )
+from randomset.evaluation.result import Evaluation
 
-__all__ = ["Prediction", "Predictor", "as_predictor", "random_set_predictor", "softmax_predictor"]
+__all__ = [
+    "Evaluation",
+    "Prediction",
+    "Predictor",
+    "Threshold",
+    "as_predictor",
+    "evaluate",
+    "random_set_predictor",
+    "softmax_predictor",
+]

@@ -44,11 +44,13 @@ class Prediction:
         bad = ~p.isfinite().all(1) | ((p.sum(1) - 1).abs() > 1e-2) | (p < -1e-3).any(1)
         if bad.any():
             place = int(bad.nonzero()[0])
-            raise InvalidBeliefError(
+            error = InvalidBeliefError(
                 "a model gave no probabilities",
                 got=f"{[round(value, 4) for value in p[place].tolist()[:5]]} for input {place} of a batch",
                 expected="finite numbers that sum to one",
             )
+            error.sample = place
+            raise error
         certain = {
             "entropy": torch.special.entr(p.clamp_min(0)).sum(1) / float(np.log(2)),
             "1 - maximum": 1 - p.amax(1),
@@ -104,14 +106,51 @@ class Predictor(Protocol):
         """Predict a batch."""
 
 
-def random_set_predictor(network: RandomSetNetwork, *, calibrated: bool = True) -> Predictor:
-    """Measure a random-set network: pignistic probabilities, credal width and its other uncertainties."""
+@dataclass(frozen=True)
+class _OfRandomSet:
+    """Classes, not functions inside functions: several processes must be able to send them to each other."""
 
-    def predict(inputs: Any) -> Prediction:
-        answer = network.predict(inputs, calibrated=calibrated, batch_size=2**30, progress=False)
+    network: RandomSetNetwork
+    calibrated: bool
+
+    def __call__(self, inputs: Any) -> Prediction:
+        answer = self.network.predict(inputs, calibrated=self.calibrated, batch_size=2**30, progress=False)
         return Prediction.from_random_set(answer.to("cpu"))
 
-    return predict
+
+@dataclass(frozen=True)
+class _OfSoftmax:
+    model: nn.Module
+
+    @torch.no_grad()
+    def __call__(self, inputs: Any) -> Prediction:
+        some = next(self.model.parameters(), torch.zeros(()))
+        with evaluating(self.model):
+            logits = feature_tensor(
+                call_with(self.model, moved(as_floating(inputs, some.dtype), some.device))
+            )
+        return Prediction(logits.float().softmax(1).cpu())
+
+
+@dataclass(frozen=True)
+class _OfFunction:
+    function: Callable[[Any], Any]
+
+    def __call__(self, inputs: Any) -> Prediction:
+        found = self.function(inputs)
+        if isinstance(found, Prediction):
+            return found
+        scores: Mapping[str, Any] = {}
+        if isinstance(found, tuple):
+            found, scores = found
+        numbers = {name: torch.as_tensor(np.asarray(score)) for name, score in scores.items()}
+        values = found.detach().cpu() if isinstance(found, Tensor) else torch.as_tensor(np.asarray(found))
+        return Prediction(values if values.is_floating_point() else values.double(), numbers)
+
+
+def random_set_predictor(network: RandomSetNetwork, *, calibrated: bool = True) -> Predictor:
+    """Measure a random-set network: pignistic probabilities, credal width and its other uncertainties."""
+    return _OfRandomSet(network, calibrated)
 
 
 def softmax_predictor(model: nn.Module) -> Predictor:
@@ -125,34 +164,28 @@ def softmax_predictor(model: nn.Module) -> Predictor:
         raise RandomSetError(
             "the model is no torch module", got=type(model).__name__, remedy="as_predictor takes functions"
         )
-
-    @torch.no_grad()
-    def predict(inputs: Any) -> Prediction:
-        some = next(model.parameters(), torch.zeros(()))
-        with evaluating(model):
-            logits = feature_tensor(call_with(model, moved(as_floating(inputs, some.dtype), some.device)))
-        return Prediction(logits.float().softmax(1).cpu())
-
-    return predict
+    return _OfSoftmax(model)
 
 
-def as_predictor(function: Callable[[Any], Any]) -> Predictor:
-    """Measure any function from inputs to probabilities, or to (probabilities, scores by name).
+def as_predictor(function: Any) -> Predictor:
+    """Measure anything: a random-set network, a module that gives logits, or any function.
+
+    A function takes inputs and returns probabilities, or (probabilities, scores by name).
 
     >>> predict = as_predictor(lambda x: [[0.9, 0.1]] * len(x))
     >>> predict([1, 2]).labels
     tensor([0, 0])
     """
-
-    def predict(inputs: Any) -> Prediction:
-        found = function(inputs)
-        if isinstance(found, Prediction):
-            return found
-        scores: Mapping[str, Any] = {}
-        if isinstance(found, tuple):
-            found, scores = found
-        numbers = {name: torch.as_tensor(np.asarray(score)) for name, score in scores.items()}
-        values = found.detach().cpu() if isinstance(found, Tensor) else torch.as_tensor(np.asarray(found))
-        return Prediction(values if values.is_floating_point() else values.double(), numbers)
-
-    return predict
+    if isinstance(function, (_OfRandomSet, _OfSoftmax, _OfFunction)):
+        return function
+    if isinstance(function, RandomSetNetwork):
+        return random_set_predictor(function)
+    if isinstance(function, nn.Module):
+        return softmax_predictor(function)
+    if not callable(function):
+        raise RandomSetError(
+            "this cannot be measured",
+            got=type(function).__name__,
+            expected="a network, a module that gives logits, or a function from inputs to probabilities",
+        )
+    return _OfFunction(function)

@@ -1,0 +1,38 @@
+"""Predictions on several devices through Lightning; imported only when they are asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import lightning
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from randomset.evaluation.feeding import Feed, digests_of
+from randomset.evaluation.predictor import Predictor
+
+__all__ = ["BatchPredictor"]
+
+
+class BatchPredictor(lightning.LightningModule):
+    """Gives everything that a prediction of a batch holds, tensors by name."""
+
+    def __init__(self, predictor: Predictor, feed: Feed) -> None:
+        super().__init__()
+        self.predictor, self.feed = predictor, feed
+        # A network inside moves to the device of each process with this module.
+        parts = vars(predictor).values() if hasattr(predictor, "__dict__") else ()
+        self.networks = nn.ModuleList(part for part in parts if isinstance(part, nn.Module))
+
+    def predict_step(self, batch: Any, batch_idx: int) -> dict[str, Tensor]:  # noqa: D102
+        inputs, labels = self.feed(batch)
+        found = self.predictor(inputs)
+        named = {"probabilities": found.probabilities, "digests": digests_of(inputs)}
+        named |= {f"scores.{name}": score for name, score in found.scores.items()}
+        if found.lower is not None and found.upper is not None:
+            named |= {"lower": found.lower, "upper": found.upper}
+        if labels is not None:
+            labels = labels.cpu() if isinstance(labels, Tensor) else np.asarray(labels)
+            named["labels"] = torch.as_tensor(labels)
+        return {name: tensor.contiguous() for name, tensor in named.items()}

@@ -1,0 +1,186 @@
+"""`evaluate`: a model and named data sets in, every number about it out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import nn
+
+from randomset.errors import RandomSetError, ShapeError
+from randomset.evaluation.accuracy import check_labels
+from randomset.evaluation.ood import Threshold
+from randomset.evaluation.passes import Outcome, predictions_of
+from randomset.evaluation.predictor import as_predictor
+from randomset.evaluation.result import Evaluation
+from randomset.evaluation.robustness import attack_rows
+from randomset.evaluation.sections import (
+    conformal_section,
+    decisions_section,
+    ood_section,
+    selective_section,
+    test_section,
+    threshold_section,
+)
+from randomset.evaluation.sweeps import corruption_rows
+from randomset.evaluation.timing import measure_time
+from randomset.nn.network import RandomSetNetwork
+
+__all__ = ["evaluate"]
+
+
+def evaluate(
+    model: Any,
+    test: Any,
+    ood: Mapping[str, Any] | None = None,
+    *,
+    validation: Any = None,
+    calibration: Any = None,
+    classes: Sequence[str] | None = None,
+    score: str = "entropy",
+    keep: float = 0.95,
+    threshold: Threshold | None = None,
+    alpha: float = 0.05,
+    bins: int = 15,
+    noise: Sequence[float] = (),
+    rotation: Sequence[tuple[float, float]] = (),
+    attacks: Sequence[float] = (),
+    twin: nn.Module | None = None,
+    autoattack: Sequence[float] = (),
+    samples: int = 1000,
+    timing: bool = False,
+    batch_size: int = 256,
+    workers: int = 2,
+    devices: int = 1,
+    seed: int = 0,
+    progress: bool | None = None,
+) -> Evaluation:
+    """Measure a model on test data and on data that it does not know, in one pass over each.
+
+    Data are a name or path of `randomset.data`, (inputs, labels), a data set of torch or of Hugging Face, or
+    batches such as a data loader's. Images of other sizes or colours than the test data's are converted,
+    bytes are divided by 255 where the test data are floats, and the result's remarks say so.
+
+    Args:
+        model: a `RandomSetNetwork`, a module that gives logits, or a function from inputs to probabilities.
+        test: labelled data of the classes that the model knows.
+        ood: data that it does not know, by name; labels are not looked at.
+        validation: labelled data to choose the threshold on.
+        calibration: labelled data for conformal sets, apart from training and validation data; without them,
+            the validation data.
+        classes: the names of the classes, in label order; a `RandomSetNetwork` has them.
+        score: the uncertainty that the threshold is on.
+        keep: the share of known inputs that the threshold keeps.
+        threshold: one that was chosen before, instead.
+        alpha: how often a conformal set may miss the true class.
+        bins: of the calibration error.
+        noise: scales of noise to try on images, such as `randomset.evaluation.sweeps.NOISE`.
+        rotation: ranges of angles to turn images by, such as `randomset.evaluation.sweeps.ROTATION`.
+        attacks: the ε of adversarial attacks, such as `randomset.evaluation.robustness.EPSILONS`.
+        twin: a softmax model whose adversarial images are tried, too.
+        autoattack: the ε at which AutoAttack is run.
+        samples: how many test inputs noise, rotation and attacks are tried on.
+        timing: whether to measure how long predictions take.
+        batch_size: inputs that go through the model at once.
+        workers: processes that read a data set.
+        devices: processes that predict, through Lightning.
+        seed: of everything that is random.
+        progress: whether to show bars; None shows them on a terminal.
+
+    >>> import torch
+    >>> generator = torch.Generator().manual_seed(0)
+    >>> inputs, labels = torch.randn(200, 2, generator=generator), torch.arange(200) % 2
+    >>> inputs[:, 0] += 4 * labels - 2
+    >>> result = evaluate(lambda x: torch.stack((-x[:, 0], x[:, 0]), 1).softmax(1), (inputs, labels),
+    ...                   {"noise": torch.randn(100, 2, generator=generator)})
+    >>> round(result["test"]["accuracy"], 2), round(result["ood"]["noise"]["scores"]["entropy"]["auroc"], 2)
+    (0.99, 0.89)
+    """
+    predictor = as_predictor(model)
+    known = tuple(classes or (model.budget.classes if isinstance(model, RandomSetNetwork) else ()))
+    if not 0 < alpha < 1:
+        raise RandomSetError("alpha is no error rate", got=alpha, expected="0 < alpha < 1")
+    changed = bool(noise or rotation or attacks or autoattack or timing)
+    if (attacks or autoattack) and not isinstance(model, nn.Module):
+        raise RandomSetError("an attack needs gradients", got=type(model).__name__, expected="a torch module")
+    if changed and devices > 1:
+        raise RandomSetError(
+            "noise, rotation, attacks and timing run in one process", got=f"devices={devices}"
+        )
+    shared: dict[str, Any] = {
+        **{"batch_size": batch_size, "workers": workers, "devices": devices},
+        **{"seed": seed, "progress": progress, "known": known},
+    }
+    tested = predictions_of(predictor, test, "test", labelled=True, keep=samples * changed, **shared)
+    known = known or tested.classes or tuple(map(str, range(tested.prediction.probabilities.shape[1])))
+    shared["known"], shared["like"] = known, tested.layout
+    assert tested.labels is not None
+    check_labels(tested.prediction.probabilities, tested.labels)
+    if score not in tested.prediction.scores:
+        raise RandomSetError(
+            "the model has no such score", got=score, expected=f"one of {', '.join(tested.prediction.scores)}"
+        )
+    others = {}
+    for name, data in (ood or {}).items():
+        others[name] = predictions_of(predictor, data, name, **shared)
+        _check_overlap(tested, others[name])
+    held = (
+        None
+        if validation is None
+        else predictions_of(predictor, validation, "validation", labelled=True, **shared)
+    )
+    kept_back = (
+        held
+        if calibration is None
+        else predictions_of(predictor, calibration, "calibration", labelled=True, **shared)
+    )
+    numbers: dict[str, Any] = {
+        "classes": list(known),
+        "test": test_section(tested, bins),
+        "ood": ood_section(tested, others, held),
+        "selective": selective_section(tested),
+    }
+    if tested.prediction.lower is not None:
+        numbers["decisions"] = decisions_section(tested)
+    if held is not None and threshold is None:
+        threshold = Threshold.keeping(keep, held.prediction.scores[score], score)
+    if threshold is not None:
+        numbers["threshold"] = threshold_section(threshold, tested, others, held)
+    if kept_back is not None:
+        numbers["conformal"] = conformal_section(kept_back, tested, alpha, seed)
+    if changed:
+        if tested.kept is None:
+            raise ShapeError("noise, rotation, attacks and timing need inputs that are tensors")
+        images, labels = tested.kept
+        if noise or rotation:
+            options: dict[str, Any] = {"seed": seed, "batch_size": batch_size, "progress": progress}
+            numbers |= corruption_rows(predictor, images, labels, noise, rotation, **options)
+        if attacks or autoattack:
+            numbers["attacks"] = attack_rows(
+                model, images, labels, attacks, twin=twin, auto=autoattack, seed=seed, progress=progress
+            )
+        numbers["changed_samples"] = len(images)
+        if timing:
+            numbers["timing"] = measure_time(model, images, batch_size=batch_size)
+    everything = [tested, *others.values(), *([] if held is None else [held])]
+    if kept_back is not None and kept_back is not held:
+        everything.append(kept_back)
+    numbers["remarks"] = [f"{one.name}: {remark}" for one in everything for remark in one.remarks]
+    return Evaluation(
+        numbers,
+        {one.name: one.prediction for one in everything},
+        {one.name: one.labels for one in everything if one.labels is not None},
+    )
+
+
+def _check_overlap(tested: Outcome, other: Outcome) -> None:
+    """Refuse unknown inputs that are test inputs: nothing could tell them apart."""
+    there = {tuple(row) for row in tested.digests.tolist()} - {(0, 0)}
+    places = [place for place, row in enumerate(other.digests.tolist()) if tuple(row) in there]
+    if places:
+        raise RandomSetError(
+            f"{other.name} holds inputs of the test data",
+            got=f"{len(places)} of {len(other)}, the first in row {places[0]}",
+            expected="inputs that the model does not know",
+            remedy="Name other data, or take these inputs out",
+        )

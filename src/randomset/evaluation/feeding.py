@@ -1,0 +1,143 @@
+"""Data of every kind as batches that a model takes."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sized
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+
+from randomset.budgeting.batches import split_batch
+from randomset.data.conversion import converted
+from randomset.data.rows import HubRows, is_hub
+from randomset.errors import RandomSetError, ShapeError
+
+__all__ = ["Feed", "Layout", "Rows", "batches_of", "digests_of"]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The form of inputs that a model takes: the shape of one of them, and whether its numbers are bytes."""
+
+    shape: tuple[int, ...]
+    bytes: bool
+
+
+@dataclass
+class Feed:
+    """Makes batches of any data set into what a model takes: pixels of sources in [0, 1], in one layout."""
+
+    pixels: bool = False
+    like: Layout | None = None
+    remarks: list[str] = field(default_factory=list)
+
+    def __call__(self, batch: Any) -> tuple[Any, Any]:
+        """Return inputs and labels of a batch."""
+        inputs, labels = split_batch(batch)
+        if hasattr(inputs, "__array__") and not isinstance(inputs, Tensor):
+            inputs = torch.as_tensor(np.asarray(inputs))
+        if not isinstance(inputs, Tensor):
+            return inputs, labels
+        if self.pixels and inputs.dtype == torch.uint8:
+            inputs = inputs.float() / 255
+        return self._alike(inputs), labels
+
+    def _alike(self, inputs: Tensor) -> Tensor:
+        if self.like is None:
+            return inputs
+        done: list[str] = []
+        if inputs.dim() == 4 and len(self.like.shape) == 3 and tuple(inputs.shape[1:]) != self.like.shape:
+            inputs, done = converted(inputs, self.like.shape)
+        if self.like.bytes and inputs.is_floating_point():
+            inputs = (inputs * 255).round().clamp(0, 255).to(torch.uint8)
+            done.append("multiplied by 255")
+        elif not self.like.bytes and inputs.dtype == torch.uint8:
+            inputs = inputs.float() / 255
+            done.append("divided by 255")
+        self.remarks += [one for one in done if one not in self.remarks]
+        if tuple(inputs.shape[1:]) != self.like.shape:
+            raise ShapeError(
+                "the inputs do not fit the model",
+                got=f"samples of shape {tuple(inputs.shape[1:])}",
+                expected=str(self.like.shape),
+            )
+        return inputs
+
+
+def batches_of(data: Any, size: int, workers: int, name: str) -> tuple[Iterable[Any], int | None, int | None]:
+    """Cut data into batches; tell how many there will be, and how many samples."""
+    if is_hub(data):
+        data = HubRows(data)
+    if isinstance(data, Dataset) and not isinstance(data, TensorDataset):
+        data = DataLoader(data, batch_size=size, num_workers=workers)
+    if isinstance(data, DataLoader):
+        try:
+            return data, len(data), len(data.dataset)  # type: ignore[arg-type]
+        except TypeError:  # a stream
+            return data, None, None
+    if isinstance(data, TensorDataset):
+        data = tuple(data.tensors[:2]) if len(data.tensors) > 1 else data.tensors[0]
+    parts = data if isinstance(data, tuple) else (data,)
+    if isinstance(data, (tuple, Tensor)) or hasattr(data, "__array__") or _is_texts(data):
+        if len({len(part) for part in parts}) != 1 or not len(parts[0]):
+            raise ShapeError(
+                f"the inputs and labels of {name} do not match",
+                got=" and ".join(str(len(part)) for part in parts),
+                expected="as many labels as inputs, at least one",
+            )
+        rows = Rows(tuple(torch.as_tensor(p) if hasattr(p, "__array__") else p for p in parts), size)
+        return rows, len(rows), len(parts[0])
+    if not isinstance(data, Iterable) or isinstance(data, Mapping):
+        raise RandomSetError(
+            f"the data of {name} are of no known kind",
+            got=type(data).__name__,
+            expected="a name or path, (inputs, labels), a data set, or a data loader",
+        )
+    return data, len(data) if isinstance(data, Sized) else None, None
+
+
+def _is_texts(data: Any) -> bool:
+    return isinstance(data, list) and bool(data) and isinstance(data[0], str)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Inputs and perhaps labels, as slices of a size."""
+
+    parts: tuple[Any, ...]
+    size: int
+
+    def __len__(self) -> int:
+        return -(-len(self.parts[0]) // self.size)
+
+    def __iter__(self) -> Iterator[Any]:
+        for start in range(0, len(self.parts[0]), self.size):
+            cut = tuple(part[start : start + self.size] for part in self.parts)
+            yield cut if len(cut) > 1 else cut[0]
+
+
+def digests_of(inputs: Any) -> Tensor:
+    """Return two numbers for each input that are equal for equal inputs only, bytes or pixels in [0, 1].
+
+    >>> one = torch.tensor([[0, 255], [7, 7]], dtype=torch.uint8)
+    >>> bool((digests_of(one) == digests_of(one.float() / 255)).all())
+    True
+    """
+    if isinstance(inputs, Mapping):
+        return torch.stack([digests_of(value) for value in inputs.values()]).sum(0)
+    if isinstance(inputs, Tensor):
+        numbers = inputs.detach().cpu()
+        numbers = numbers.float() / 255 if numbers.dtype == torch.uint8 else numbers.to(torch.float32)
+        rows: Iterable[bytes] = (row.tobytes() for row in numbers.contiguous().numpy())
+        constant = (numbers.flatten(1) == numbers.flatten(1)[:, :1]).all(1)
+    else:
+        rows = (str(value).encode() for value in inputs)
+        constant = torch.zeros(len(inputs), dtype=torch.bool)
+    found = b"".join(hashlib.blake2b(row, digest_size=16).digest() for row in rows)
+    numbers = torch.from_numpy(np.frombuffer(found, np.int64).reshape(-1, 2).copy())
+    return numbers.masked_fill(constant[:, None], 0)  # empty pictures are alike everywhere

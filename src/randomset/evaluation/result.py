@@ -1,0 +1,197 @@
+"""The result of an evaluation: numbers, tables of them, and the raw scores behind them."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from randomset.belief.storage import replacing
+from randomset.data.arrays import read_arrays
+from randomset.errors import FileFormatError, MissingPackageError, RandomSetError
+from randomset.evaluation.predictor import Prediction
+from randomset.evaluation.tables import Table, tables_of
+
+__all__ = ["Evaluation"]
+
+_FORMAT, _VERSION = "randomset.evaluation", 1
+_FILES = ("evaluation.json", "evaluation.md", "scores.npz")
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Numbers by name, as `evaluation.json` holds them, with the predictions and labels of every data set.
+
+    `result["test"]["accuracy"]` is a number; `print(result)` shows the tables; the predictions are those of
+    "test", "validation" and every set that the model does not know.
+    """
+
+    numbers: dict[str, Any]
+    predictions: Mapping[str, Prediction]
+    labels: Mapping[str, Tensor]
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self.numbers:
+            raise KeyError(f"{name!r} was not measured; there are {', '.join(self.numbers)}")
+        return self.numbers[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.numbers
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The names of the classes."""
+        return tuple(self.numbers["classes"])
+
+    @property
+    def tables(self) -> list[Table]:
+        """The numbers as tables."""
+        return tables_of(self.numbers)
+
+    def to_json(self, path: str | Path | None = None) -> str:
+        """Return the numbers as JSON, and write them if a path is given; what is no number becomes null."""
+        import randomset
+
+        content = {"format": _FORMAT, "version": _VERSION, "randomset": randomset.__version__}
+        text = json.dumps(_clean({**content, **self.numbers}), indent=1, ensure_ascii=False, allow_nan=False)
+        return _written(text + "\n", path)
+
+    def to_markdown(self, path: str | Path | None = None) -> str:
+        """Return the tables as Markdown, and write them if a path is given."""
+        parts = [table.to_markdown() for table in self.tables]
+        if self.numbers.get("remarks"):
+            parts.append("\n".join(f"- {remark}" for remark in self.numbers["remarks"]))
+        return _written("\n\n".join(parts) + "\n", path)
+
+    def __str__(self) -> str:
+        return self.to_markdown()
+
+    def _repr_markdown_(self) -> str:
+        return self.to_markdown()
+
+    def __repr__(self) -> str:
+        test, unknown = self.numbers["test"], ", ".join(self.numbers["ood"]) or "no unknown data"
+        return f"Evaluation({test['samples']} test inputs, accuracy {test['accuracy']:.4f}, {unknown})"
+
+    def save_scores(self, path: str | Path) -> Path:
+        """Write what every figure can be redrawn from: .npz with all arrays, .parquet with a row per input.
+
+        Both hold the labels, probabilities, scores, and lower and upper probabilities of every data set.
+        """
+        path = Path(path)
+        if path.suffix == ".npz":
+            with replacing(path) as temporary, temporary.open("wb") as file:
+                np.savez_compressed(file, **self._arrays())
+        elif path.suffix == ".parquet":
+            try:
+                frame = self.to_frame()
+                with replacing(path) as temporary:
+                    frame.to_parquet(temporary)
+            except ImportError:
+                raise MissingPackageError("pyarrow", "data") from None
+        else:
+            raise RandomSetError("the scores are written as .npz or .parquet", got=str(path))
+        return path
+
+    def to_frame(self) -> Any:
+        """Return a pandas table with a row for each input of every data set."""
+        try:
+            import pandas
+        except ImportError:
+            raise MissingPackageError("pandas", "frames") from None
+        parts = []
+        for name, prediction in self.predictions.items():
+            frame = pandas.DataFrame({"set": name, "row": np.arange(len(prediction))})
+            labels = self.labels.get(name)
+            frame["label"] = -1 if labels is None else labels.numpy()
+            frame["predicted"] = prediction.labels.numpy()
+            columns = {score: values.numpy() for score, values in prediction.scores.items()}
+            parts_of = {"p": prediction.probabilities, "lower": prediction.lower, "upper": prediction.upper}
+            for title, values in parts_of.items():
+                if values is not None:
+                    columns |= {f"{title}({c})": values[:, k].numpy() for k, c in enumerate(self.classes)}
+            parts.append(pandas.concat([frame, pandas.DataFrame(columns)], axis=1))
+        return pandas.concat(parts, ignore_index=True)
+
+    def save(self, folder: str | Path) -> list[Path]:
+        """Write evaluation.json, evaluation.md and scores.npz into a folder."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        paths = [folder / name for name in _FILES]
+        self.save_scores(paths[2])
+        self.to_markdown(paths[1])
+        self.to_json(paths[0])  # last: where it is, the others are
+        return paths
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Evaluation:
+        """Read what `save` wrote."""
+        path = Path(folder) / _FILES[0]
+        try:
+            numbers = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError) as error:
+            raise FileFormatError("the evaluation cannot be read", got=f"{path}: {error}") from None
+        if not isinstance(numbers, dict) or numbers.get("format") != _FORMAT:
+            raise FileFormatError("this is no evaluation", got=str(path))
+        if numbers.pop("version", None) != _VERSION:
+            raise FileFormatError("the evaluation was written by another version", remedy="Evaluate again")
+        del numbers["format"]
+        numbers.pop("randomset", None)
+        return cls(numbers, *_restored(Path(folder) / _FILES[2]))
+
+    def _arrays(self) -> dict[str, Any]:
+        first = next(iter(self.predictions.values()))
+        arrays: dict[str, Any] = {
+            "classes": np.array(self.classes),
+            "sets": np.array(list(self.predictions)),
+            "scores": np.array(list(first.scores)),
+        }
+        for name, prediction in self.predictions.items():
+            arrays[f"{name}.probabilities"] = prediction.probabilities.numpy()
+            arrays[f"{name}.scores"] = torch.stack(list(prediction.scores.values()), 1).numpy()
+            if name in self.labels:
+                arrays[f"{name}.labels"] = self.labels[name].numpy()
+            for side in ("lower", "upper"):
+                if getattr(prediction, side) is not None:
+                    arrays[f"{name}.{side}"] = getattr(prediction, side).numpy()
+        return arrays
+
+
+def _restored(path: Path) -> tuple[dict[str, Prediction], dict[str, Tensor]]:
+    """Read the predictions and labels of a file of scores."""
+    titles = read_arrays(path, ("sets", "scores"), needed=("sets", "scores"))
+    predictions, labels = {}, {}
+    for name in titles["sets"].tolist():
+        keys = [f"{name}.{part}" for part in ("probabilities", "scores", "labels", "lower", "upper")]
+        found = read_arrays(path, tuple(keys), needed=tuple(keys[:2]))
+        p, scores, own, *bounds = (torch.from_numpy(found[key]) if key in found else None for key in keys)
+        assert p is not None
+        assert scores is not None
+        named = dict(zip(titles["scores"].tolist(), scores.unbind(1), strict=True))
+        predictions[name] = Prediction(p, named, *bounds)
+        if own is not None:
+            labels[name] = own
+    return predictions, labels
+
+
+def _clean(value: Any) -> Any:
+    """Replace what JSON cannot say: NaN and infinity."""
+    if isinstance(value, dict):
+        return {name: _clean(part) for name, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_clean(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _written(text: str, path: str | Path | None) -> str:
+    if path is not None:
+        with replacing(Path(path)) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+    return text

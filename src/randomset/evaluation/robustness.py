@@ -1,0 +1,185 @@
+"""What attacks do to a model: the paper's, and those that a flat loss cannot stop."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from randomset.belief.labels import belief_from_classes
+from randomset.belief.operators import over_sets
+from randomset.budgeting.batches import evaluating
+from randomset.errors import MissingPackageError, RandomSetError
+from randomset.evaluation.attacks import Objective, cross_entropy_objective, fgsm, margin_objective, pgd
+from randomset.evaluation.predictor import Predictor, as_predictor
+from randomset.evaluation.sweeps import measured, pixels_of
+from randomset.nn.network import RandomSetNetwork
+from randomset.progress import progress_bar
+
+__all__ = ["EPSILONS", "attack_rows", "belief_objective", "logit_objective"]
+
+EPSILONS = (0.005, 0.01, 0.02, 0.03, 0.04, 0.05)  # the paper's, of its Tables 13 and 14
+
+Row = dict[str, Any]
+
+
+def belief_objective(
+    network: RandomSetNetwork, alpha: float = 1e-3, beta: float = 1e-3, clip: float | None = None
+) -> Objective:
+    """Attack the loss that a random-set network learns by, of each sample on its own.
+
+    With `clip`, the cross-entropy is computed from beliefs that are clipped to [clip, 1 − clip]: where the
+    network is sure, this loss is flat, and its gradient tells an attacker nothing.
+    """
+    operators = network.operators
+
+    def objective(inputs: Tensor, labels: Tensor) -> Tensor:
+        logits = network(inputs)
+        target = belief_from_classes(labels, operators, logits.dtype)
+        if clip is None:
+            each = nn.functional.binary_cross_entropy_with_logits(logits, target, reduction="none")
+        else:
+            belief = logits.sigmoid().clamp(clip, 1 - clip)
+            each = nn.functional.binary_cross_entropy(belief, target, reduction="none")
+        mass = over_sets(operators.invert_subsets, logits.sigmoid(), operators.footprint)
+        return each.mean(1) + alpha * mass.clamp_max(0).sum(1).neg() + beta * (mass.sum(1) - 1).clamp_min(0)
+
+    return objective
+
+
+def logit_objective(network: RandomSetNetwork) -> Objective:
+    """Attack belief logits themselves: those of sets without the label minus those of sets with it."""
+
+    def objective(inputs: Tensor, labels: Tensor) -> Tensor:
+        logits = network(inputs)
+        inside = belief_from_classes(labels, network.operators, logits.dtype)
+        return (logits * (1 - 2 * inside)).mean(1)
+
+    return objective
+
+
+def attack_rows(
+    model: nn.Module,
+    images: Tensor,
+    labels: Tensor,
+    epsilons: Sequence[float] = EPSILONS,
+    *,
+    twin: nn.Module | None = None,
+    auto: Sequence[float] = (),
+    steps: int = 40,
+    restarts: int = 5,
+    seed: int = 0,
+    batch_size: int = 250,
+    progress: bool | None = None,
+) -> list[Row]:
+    """Measure a model on images in [0, 1] that were changed by at most ε in every pixel to fool it.
+
+    The paper's attacks come first: FGSM, and PGD with 10 steps of 1/255 from the image itself, on the model's
+    own loss, for a random-set network also with the loss clipped at 1e-7. Beside them stand those that a
+    flat loss cannot stop: PGD with random restarts on the margin of log BetP and on belief logits; transfer
+    of PGD's images from `twin`, a softmax model; AutoAttack's standard set on log BetP, at the ε in `auto`.
+    The last rows count a sample as right only if it stands against all of them.
+
+    Args:
+        model: a `RandomSetNetwork`, or a module that gives logits.
+        images: (n × C × H × W), bytes or floats in [0, 1].
+        labels: their classes (n).
+        epsilons: the largest changes, where pixels go from 0 to 1.
+        twin: a softmax model of the same data, to take images from.
+        auto: the ε at which to run AutoAttack, of package `pyautoattack`.
+        steps: of the attacks with restarts.
+        restarts: random starts of the same.
+        seed: of these starts.
+        batch_size: images that are attacked at once.
+        progress: whether to show a bar; None shows it on a terminal.
+    """
+    if not isinstance(model, nn.Module):
+        raise RandomSetError("an attack needs gradients", got=type(model).__name__, expected="a torch module")
+    pixels, predictor = pixels_of(images), as_predictor(model)
+    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    plan = _plan(model, twin, steps, restarts, seed)
+    work = [(name, attack, epsilon) for name, attack in plan.items() for epsilon in epsilons]
+    work += [("AutoAttack on log BetP", _autoattack(model, seed), epsilon) for epsilon in auto]
+    clean = _right(predictor, pixels, labels)
+    standing = dict.fromkeys((*epsilons, *auto), clean)
+    rows: list[Row] = [{"attack": "none", "epsilon": 0.0} | measured(predictor, pixels, labels)]
+    with evaluating(model), progress_bar("attacking", len(work) * len(pixels), progress) as advance:
+        for name, attack, epsilon in work:
+            parts = []
+            for x, y in zip(pixels.split(batch_size), labels.split(batch_size), strict=True):
+                parts.append(attack(x.to(device), y.to(device), epsilon).cpu())
+                advance(len(x))
+            changed = torch.cat(parts)
+            standing[epsilon] = standing[epsilon] & _right(predictor, changed, labels)
+            rows.append({"attack": name, "epsilon": epsilon} | measured(predictor, changed, labels))
+    for epsilon, right in standing.items():
+        rows.append({"attack": "all of them", "epsilon": epsilon, "accuracy": right.double().mean().item()})
+    return rows
+
+
+def _right(predictor: Predictor, images: Tensor, labels: Tensor) -> Tensor:
+    return torch.cat([predictor(part).labels for part in images.split(256)]) == labels
+
+
+Attack = Callable[[Tensor, Tensor, float], Tensor]
+
+
+def _plan(
+    model: nn.Module, twin: nn.Module | None, steps: int, restarts: int, seed: int
+) -> dict[str, Attack]:
+    """Name the attacks that fit a model."""
+
+    def paper(objective: Objective) -> Attack:
+        return lambda x, y, e: pgd(objective, x, y, e, steps=10, step=1 / 255, seed=None)
+
+    def strong(objective: Objective) -> Attack:
+        return lambda x, y, e: pgd(objective, x, y, e, steps=steps, restarts=restarts, seed=seed)
+
+    def once(objective: Objective) -> Attack:
+        return lambda x, y, e: fgsm(objective, x, y, e)
+
+    if isinstance(model, RandomSetNetwork):
+        own, clipped, logits = belief_objective(model), belief_objective(model, clip=1e-7), model.as_logits()
+        plan = {
+            "FGSM, own loss": once(own),
+            "FGSM, own loss clipped": once(clipped),
+            "PGD, own loss": paper(own),
+            "PGD, own loss clipped": paper(clipped),
+            "PGD, margin of log BetP": strong(margin_objective(logits)),
+            "PGD, belief logits": strong(logit_objective(model)),
+        }
+    else:
+        own = cross_entropy_objective(model)
+        plan = {
+            "FGSM, own loss": once(own),
+            "PGD, own loss": paper(own),
+            "PGD, margin": strong(margin_objective(model)),
+        }
+    if twin is not None:
+        plan["transfer of PGD from a softmax twin"] = strong(cross_entropy_objective(twin.eval()))
+    return plan
+
+
+def _autoattack(model: nn.Module, seed: int) -> Attack:
+    logits = model.as_logits() if isinstance(model, RandomSetNetwork) else model
+
+    def attack(images: Tensor, labels: Tensor, epsilon: float) -> Tensor:
+        try:
+            from pyautoattack import AutoAttack
+        except ImportError:
+            raise MissingPackageError("pyautoattack", "attack") from None
+        logging.getLogger("auto-attack").setLevel(logging.ERROR)
+        found = AutoAttack(
+            logits, norm="Linf", eps=epsilon, version="standard", device=images.device, seed=seed
+        )
+        found.verbose = False
+        with torch.random.fork_rng(devices=[]):
+            changed = found.run_standard_evaluation(images, labels, batch_size=len(images))
+        # What leaves the cube by rounding is brought back.
+        changed = torch.minimum(torch.maximum(changed, images - epsilon), images + epsilon)
+        return changed.clamp(0, 1).detach()
+
+    return attack

@@ -1,0 +1,177 @@
+"""The sections of an evaluation: numbers for JSON, each from the outcomes of passes."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from torch import Tensor
+
+from randomset.belief.decision import utility
+from randomset.evaluation.accuracy import (
+    balanced_accuracy,
+    brier_score,
+    negative_log_likelihood,
+    top_accuracy,
+)
+from randomset.evaluation.calibration import calibration_error, classwise_calibration_error, reliability
+from randomset.evaluation.conformal import SCORES, Conformal
+from randomset.evaluation.ood import Threshold, detection, rank_average
+from randomset.evaluation.passes import Outcome
+from randomset.evaluation.selective import risk_coverage
+
+__all__ = [
+    "RANKS",
+    "conformal_section",
+    "decisions_section",
+    "ood_section",
+    "selective_section",
+    "test_section",
+    "threshold_section",
+]
+
+RANKS = "rank average"
+
+
+def test_section(tested: Outcome, bins: int) -> dict[str, Any]:
+    """How often the model is right on test data, and how good its probabilities are."""
+    p, labels = tested.prediction.probabilities, _labels(tested)
+    right = tested.prediction.labels == labels
+    diagram = reliability(tested.prediction.confidence, right, bins)
+    return {
+        "samples": len(tested),
+        "accuracy": top_accuracy(p, labels),
+        "top_5_accuracy": top_accuracy(p, labels, 5),
+        "balanced_accuracy": balanced_accuracy(p, labels),
+        "nll": negative_log_likelihood(p, labels),
+        "brier": brier_score(p, labels),
+        "ece": diagram.error,
+        "ece_equal_mass": calibration_error(p, labels, bins, "mass"),
+        "classwise_ece": classwise_calibration_error(p, labels, bins).mean().item(),
+        "confidence": tested.prediction.confidence.double().mean().item(),
+        "reliability": {
+            name: getattr(diagram, name).tolist() for name in ("edges", "count", "confidence", "accuracy")
+        },
+        "scores": {name: _moments(values) for name, values in tested.prediction.scores.items()},
+    }
+
+
+def ood_section(tested: Outcome, others: dict[str, Outcome], held: Outcome | None) -> dict[str, Any]:
+    """How well every score tells unknown inputs from test inputs; ranks count among validation inputs."""
+    reference = (held or tested).prediction.scores
+    known = {**tested.prediction.scores, RANKS: rank_average(reference, tested.prediction.scores)}
+    found = {}
+    for name, other in others.items():
+        scores = {**other.prediction.scores, RANKS: rank_average(reference, other.prediction.scores)}
+        measured = {one: detection(known[one], scores[one]) for one in scores}
+        found[name] = {
+            "samples": len(other),
+            "scores": {
+                one: {
+                    **{
+                        key: value
+                        for key, value in dataclasses.asdict(each).items()
+                        if "known" != key != "unknown"
+                    },
+                    "known": dict(zip(("mean", "std"), each.known, strict=True)),
+                    "unknown": dict(zip(("mean", "std"), each.unknown, strict=True)),
+                }
+                for one, each in measured.items()
+            },
+        }
+    return found
+
+
+def selective_section(tested: Outcome) -> dict[str, Any]:
+    """How accuracy rises when the least sure inputs are left out, by every score."""
+    right = tested.prediction.labels == _labels(tested)
+    found = {}
+    for name, values in tested.prediction.scores.items():
+        curve = risk_coverage(values, right)
+        accuracy = {f"{share:.0%}": value for share, value in curve.accuracy_at().items()}
+        found[name] = {"aurc": curve.area, "accuracy_at": accuracy}
+    return found
+
+
+def decisions_section(tested: Outcome) -> dict[str, Any]:
+    """Measure the classes that interval dominance leaves: those that could be the most likely one."""
+    lower, upper = tested.prediction.lower, tested.prediction.upper
+    assert lower is not None
+    assert upper is not None
+    sets = upper >= lower.amax(1, keepdim=True)
+    return {"interval dominance": _of_sets(sets, _labels(tested))}
+
+
+def _of_sets(sets: Tensor, labels: Tensor) -> dict[str, float]:
+    size = sets.sum(1).double()
+    single = size == 1
+    hit = sets.gather(1, labels[:, None]).squeeze(1).double()
+    return {
+        "coverage": hit.mean().item(),
+        "size": size.mean().item(),
+        "single": single.double().mean().item(),
+        "single_accuracy": hit[single].mean().item() if single.any() else float("nan"),
+        "u65": utility(sets, labels, "u65").double().mean().item(),
+        "u80": utility(sets, labels, "u80").double().mean().item(),
+    }
+
+
+def threshold_section(
+    threshold: Threshold, tested: Outcome, others: dict[str, Outcome], held: Outcome | None
+) -> dict[str, Any]:
+    """What a threshold does to test inputs and to unknown ones."""
+    known = threshold.known(tested.prediction.scores[threshold.score])
+    right = (tested.prediction.labels == _labels(tested)).double()
+    return {
+        **dataclasses.asdict(threshold),
+        "kept": known.double().mean().item(),
+        "accuracy_of_kept": right[known].mean().item() if known.any() else float("nan"),
+        "detected": {
+            name: (~threshold.known(other.prediction.scores[threshold.score])).double().mean().item()
+            for name, other in others.items()
+        },
+        "validation_samples": None if held is None else len(held),
+    }
+
+
+def conformal_section(calibration: Outcome, tested: Outcome, alpha: float, seed: int) -> dict[str, Any]:
+    """Coverage and size of conformal sets, by every score that fits, over all inputs and class by class."""
+    rows = []
+    bounded = tested.prediction.lower is not None
+    for score in SCORES:
+        if score in ("1 - Pl", "1 - Bel") and not bounded:
+            continue
+        for by_class in (False, True):
+            conformal = Conformal(
+                calibration.prediction, _labels(calibration), score=score, by_class=by_class, seed=seed
+            )
+            sets = conformal.sets(tested.prediction, alpha)
+            result = Conformal.measure(sets, _labels(tested))
+            rows.append(
+                {
+                    "score": score,
+                    "by_class": by_class,
+                    "coverage": result.coverage,
+                    "size": result.size,
+                    "empty": result.empty,
+                    "class_coverage": _plain(result.by_class),
+                    "class_size": _plain(result.size_by_class),
+                    "u65": utility(sets, _labels(tested), "u65").double().mean().item(),
+                    "u80": utility(sets, _labels(tested), "u80").double().mean().item(),
+                }
+            )
+    return {"alpha": alpha, "samples": len(calibration), "rows": rows}
+
+
+def _plain(values: Tensor) -> list[float | None]:
+    """Numbers for JSON, which knows no NaN."""
+    return [None if value != value else value for value in values.tolist()]
+
+
+def _labels(outcome: Outcome) -> Tensor:
+    assert outcome.labels is not None
+    return outcome.labels
+
+
+def _moments(values: Tensor) -> dict[str, float]:
+    return {"mean": values.double().mean().item(), "std": values.double().std(correction=0).item()}

@@ -1,0 +1,234 @@
+"""The numbers of an evaluation as tables that people read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["Table", "tables_of"]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A title, the names of the columns, rows of text, and a sentence on how to read them."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    note: str = ""
+
+    def to_markdown(self) -> str:
+        """Write it as Markdown.
+
+        >>> print(Table("Sizes", ("set", "size"), (("a", "1"),)).to_markdown())
+        ## Sizes
+        <BLANKLINE>
+        | set | size |
+        |---|---|
+        | a | 1 |
+        """
+        lines = [f"## {self.title}", ""]
+        lines += [f"{self.note}", ""] if self.note else []
+        lines += ["| " + " | ".join(self.columns) + " |", "|" + "---|" * len(self.columns)]
+        lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in self.rows]
+        return "\n".join(lines)
+
+
+def tables_of(numbers: dict[str, Any]) -> list[Table]:
+    """Make a table of every part of an evaluation that is there."""
+    tables = [_test(numbers["test"])]
+    if numbers["ood"]:
+        tables.append(_ood(numbers["ood"]))
+    if "threshold" in numbers:
+        tables.append(_threshold(numbers["threshold"]))
+    tables.append(_selective(numbers["selective"]))
+    if "decisions" in numbers:
+        tables.append(_decisions(numbers["decisions"]))
+    if "conformal" in numbers:
+        tables.append(_conformal(numbers["conformal"]))
+    for name, title in (("noise", "Noise"), ("rotation", "Rotation")):
+        if name in numbers:
+            tables.append(_levels(title, numbers[name], numbers["changed_samples"]))
+    if "attacks" in numbers:
+        tables.append(_attacks(numbers["attacks"], numbers["changed_samples"]))
+    if "timing" in numbers:
+        tables.append(_timing(numbers["timing"]))
+    return tables
+
+
+def _test(test: dict[str, Any]) -> Table:
+    names = {
+        "accuracy": "accuracy",
+        "top_5_accuracy": "accuracy among the five likeliest",
+        "balanced_accuracy": "mean accuracy of the classes",
+        "confidence": "mean confidence",
+        "nll": "negative log-likelihood, nats",
+        "brier": "Brier score",
+        "ece": "calibration error (ECE)",
+        "ece_equal_mass": "the same, bins of equal size",
+        "classwise_ece": "the same, class by class",
+    }
+    shares = ("accuracy", "top_5_accuracy", "balanced_accuracy", "confidence")
+    rows = [
+        (title, _share(test[key]) if key in shares else _number(test[key])) for key, title in names.items()
+    ]
+    rows += [(f"mean {_with_unit(name)}", _spread(value)) for name, value in test["scores"].items()]
+    return Table(f"Test data, {test['samples']} inputs", ("measure", "value"), tuple(rows))
+
+
+def _ood(ood: dict[str, Any]) -> Table:
+    rows = []
+    for name, found in ood.items():
+        for score, value in found["scores"].items():
+            cells = [_number(value[key]) for key in ("auroc", "auprc", "auprc_known", "fpr95", "error")]
+            cells += [_spread(value["known"]), _spread(value["unknown"])]
+            rows.append((f"{name} ({found['samples']})", _with_unit(score), *cells))
+    columns = (
+        "unknown inputs",
+        "score",
+        "AUROC",
+        "AUPRC",
+        "AUPRC known",
+        "FPR at 95 % TPR",
+        "detection error",
+        "known, mean ± std",
+        "unknown, mean ± std",
+    )
+    return Table("Telling unknown inputs from known ones", columns, tuple(rows), "Unknown is positive.")
+
+
+def _threshold(threshold: dict[str, Any]) -> Table:
+    score = threshold["score"]
+    rows = [
+        ("test inputs that are kept", _share(threshold["kept"])),
+        ("accuracy on those", _share(threshold["accuracy_of_kept"])),
+    ]
+    rows += [(f"inputs of {name} that are stopped", _share(v)) for name, v in threshold["detected"].items()]
+    samples = threshold["validation_samples"]
+    where = "chosen before" if samples is None else f"chosen to keep {threshold['share']:.0%} of {samples}"
+    where += " validation inputs" if samples is not None else ""
+    note = f"An input is known where its {score} is at most {threshold['value']:.6g}, {where}."
+    return Table("Threshold to deploy", ("measured", "share"), tuple(rows), note)
+
+
+def _selective(selective: dict[str, Any]) -> Table:
+    shares = list(next(iter(selective.values()))["accuracy_at"])
+    rows = [
+        (_with_unit(name), _number(value["aurc"]), *(_share(value["accuracy_at"][s]) for s in shares))
+        for name, value in selective.items()
+    ]
+    columns = ("score", "area under risk–coverage", *(f"accuracy on the surest {share}" for share in shares))
+    return Table("Leaving out the least sure", columns, tuple(rows))
+
+
+def _decisions(decisions: dict[str, Any]) -> Table:
+    rows = [
+        (
+            name,
+            _share(value["coverage"]),
+            f"{value['size']:.3f}",
+            _share(value["single"]),
+            _share(value["single_accuracy"]),
+            _number(value["u65"]),
+            _number(value["u80"]),
+        )
+        for name, value in decisions.items()
+    ]
+    columns = ("rule", "coverage", "classes, mean", "single class", "accuracy of those", "u65", "u80")
+    return Table("Decisions for sets of classes", columns, tuple(rows))
+
+
+def _conformal(conformal: dict[str, Any]) -> Table:
+    rows = []
+    for row in conformal["rows"]:
+        lowest = min((v for v in row["class_coverage"] if v is not None), default=None)
+        rows.append(
+            (
+                row["score"],
+                "each class" if row["by_class"] else "all inputs",
+                _share(row["coverage"]),
+                _share(lowest),
+                f"{row['size']:.3f}",
+                _share(row["empty"]),
+                _number(row["u65"]),
+                _number(row["u80"]),
+            )
+        )
+    columns = (
+        "score",
+        "guarantee for",
+        "coverage",
+        "lowest of a class",
+        "classes, mean",
+        "empty",
+        "u65",
+        "u80",
+    )
+    wanted, samples = 1 - conformal["alpha"], conformal["samples"]
+    note = f"Wanted: at least {wanted:.0%} coverage; calibrated on {samples} inputs."
+    return Table("Conformal sets", columns, tuple(rows), note)
+
+
+def _levels(title: str, rows: Sequence[dict[str, Any]], samples: int) -> Table:
+    scores = [name for name in rows[0] if name not in ("level", "accuracy")]
+    found = []
+    for row in rows:
+        level = row["level"]
+        text = (
+            "none"
+            if level is None
+            else f"{level:g}"
+            if title == "Noise"
+            else f"{level[0]:g}° to {level[1]:g}°"
+        )
+        found.append((text, _share(row["accuracy"]), *(_number(row[name]) for name in scores)))
+    first = "standard deviation" if title == "Noise" else "angle"
+    columns = (first, "accuracy", *(f"mean {_with_unit(name)}" for name in scores))
+    return Table(f"{title}, {samples} test inputs", columns, tuple(found))
+
+
+def _attacks(rows: Sequence[dict[str, Any]], samples: int) -> Table:
+    levels = sorted({row["epsilon"] for row in rows})
+    cells: dict[str, dict[float, str]] = {}
+    clean = next(row for row in rows if row["attack"] == "none")
+    for row in rows:
+        if row["attack"] != "none":
+            cells.setdefault(row["attack"], {0.0: _share(clean["accuracy"])})[row["epsilon"]] = _share(
+                row["accuracy"]
+            )
+    found = tuple((name, *(by.get(level, "–") for level in levels)) for name, by in cells.items())
+    columns = ("attack", *(f"ε = {level:g}" for level in levels))
+    note = "Accuracy where every pixel, from 0 to 1, may change by ε."
+    return Table(f"Attacks, {samples} test inputs", columns, found, note)
+
+
+def _timing(timing: dict[str, Any]) -> Table:
+    names = {
+        "latency_ms": "one input, ms",
+        "throughput": f"inputs per second, {timing['batch_size']} at once",
+        "ratio_single": "time relative to softmax on the same backbone, one input",
+        "ratio_batch": f"the same, {timing['batch_size']} at once",
+    }
+    rows = tuple(
+        (title, f"{timing[k]['median']:.4g}", f"{timing[k]['low']:.4g} to {timing[k]['high']:.4g}")
+        for k, title in names.items()
+        if k in timing
+    )
+    return Table("Time of a prediction with its uncertainty", ("measure", "median", "quartiles"), rows)
+
+
+def _with_unit(score: str) -> str:
+    return "entropy, bits" if score == "entropy" else score
+
+
+def _share(value: float | None) -> str:
+    return "–" if value is None or value != value else f"{100 * value:.2f} %"
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None or value != value else f"{value:.4f}"
+
+
+def _spread(value: dict[str, float]) -> str:
+    return f"{value['mean']:.4f} ± {value['std']:.4f}"

@@ -1,0 +1,82 @@
+"""How long a prediction takes, warm, and how that compares with the plain backbone."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from randomset.errors import RandomSetError
+from randomset.evaluation.predictor import Predictor, as_predictor, softmax_predictor
+from randomset.nn.network import RandomSetNetwork
+
+__all__ = ["PlainTwin", "measure_time"]
+
+
+def measure_time(
+    model: Any, inputs: Tensor, *, repeats: int = 20, warm_up: int = 3, batch_size: int = 256
+) -> dict[str, Any]:
+    """Measure prediction with all its uncertainties: one input at a time, and a batch at once.
+
+    Returns medians with quartiles: `latency_ms` of one input, `throughput` in inputs per second, and for a
+    `RandomSetNetwork` the ratios of time to a softmax model with the same backbone, `ratio_single` and
+    `ratio_batch`, the two called in turns so that both meet the same disturbances.
+    """
+    if repeats < 1 or warm_up < 0 or not len(inputs):
+        raise RandomSetError("nothing would be timed", got=f"{repeats} repeats of {len(inputs)} inputs")
+    predictor, one, many = as_predictor(model), inputs[:1], inputs[:batch_size]
+    twin = softmax_predictor(PlainTwin(model)) if isinstance(model, RandomSetNetwork) else None
+    found: dict[str, Any] = {"batch_size": len(many), "repeats": repeats}
+    for name, batch in (("single", one), ("batch", many)):
+        ours, theirs = _times(predictor, twin, batch, repeats, warm_up)
+        if name == "single":
+            found["latency_ms"] = _quartiles(1e3 * ours)
+        else:
+            found["throughput"] = _quartiles(len(batch) / ours)
+        if theirs is not None:
+            found[f"ratio_{name}"] = _quartiles(ours / theirs)
+    return found
+
+
+class PlainTwin(nn.Module):
+    """A softmax model on the backbone of a random-set network: the same features, N logits."""
+
+    def __init__(self, network: RandomSetNetwork) -> None:
+        super().__init__()
+        self.network = network
+        outputs = network.budget.num_classes
+        some = next(network.head.parameters())
+        self.layer = nn.Linear(network.head.in_features, outputs).to(some)
+
+    def forward(self, *inputs: Any, **named: Any) -> Tensor:
+        """Return logits (B × N)."""
+        return self.layer(self.network.features(*inputs, **named))
+
+
+def _times(
+    predictor: Predictor, twin: Predictor | None, batch: Tensor, repeats: int, warm_up: int
+) -> tuple[Any, Any]:
+    ours, theirs = np.empty(repeats), np.empty(repeats)
+    for turn in range(-warm_up, repeats):
+        first = _seconds(predictor, batch)
+        second = 1.0 if twin is None else _seconds(twin, batch)
+        if turn >= 0:
+            ours[turn], theirs[turn] = first, second
+    return ours, None if twin is None else theirs
+
+
+def _seconds(call: Callable[[Any], Any], batch: Tensor) -> float:
+    start = time.perf_counter()
+    call(batch)
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return time.perf_counter() - start
+
+
+def _quartiles(values: Any) -> dict[str, float]:
+    low, middle, high = np.percentile(values, (25, 50, 75))
+    return {"median": float(middle), "low": float(low), "high": float(high)}
