@@ -21,8 +21,12 @@ class Backbone(nn.Module):
 
     def __init__(self, layers: nn.Module, num_features: int) -> None:
         super().__init__()
-        # The layout that convolutions are fastest in; ours take it, a stranger's view(…) may not.
-        self.layers = layers.to(memory_format=torch.channels_last)
+        self.layers = layers
+        convolutions = [layer for layer in layers.modules() if isinstance(layer, nn.Conv2d)]
+        if all(layer.out_channels % 16 == 0 for layer in convolutions):
+            # The layout that convolutions are fastest in; ours take it, a stranger's view(…) may not. With
+            # four channels torch 2.13 crashed in it on a CPU.
+            self.layers.to(memory_format=torch.channels_last)
         self.num_features = num_features
 
     def forward(self, inputs: Tensor) -> Tensor:
