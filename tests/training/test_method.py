@@ -34,6 +34,17 @@ class TestStages:
         names = ["mean", "std"]
         assert all(f"preprocess.{name}" in result.network.state_dict() for name in names)
 
+    @pytest.mark.parametrize("table", [False, True])
+    def test_rows_of_data_that_are_not_copied(self, digits, table):
+        """Learning from rows of a large tensor is learning from those rows."""
+        inputs, labels, classes = digits
+        inputs = inputs.flatten(1) if table else inputs
+        rest, held = torch.arange(0, len(inputs), 2), torch.arange(1, 99, 2)
+        copied = train_method(QUICK, inputs[rest], labels[rest], classes, (inputs[held], labels[held]))
+        there = train_method(QUICK, inputs, labels, classes, rows=rest, val_rows=held)
+        for name, tensor in copied.network.state_dict().items():
+            assert torch.equal(tensor, there.network.state_dict()[name]), name
+
     def test_tables_choose_their_budget_themselves(self, digits):
         inputs, labels, classes = digits
         result = train_method(QUICK, inputs.flatten(1), labels, classes)

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from randomset.belief.random_set import RandomSet
+    from randomset.data.sources import Source
+    from randomset.evaluation.ood import Threshold
     from randomset.nn.network import RandomSetNetwork
 
 __all__ = ["predict"]
@@ -29,7 +31,8 @@ def predict(
     inputs: Annotated[
         list[str],
         typer.Argument(
-            metavar="INPUT…", help="names of `randomset data`, or .npz files with `images` or `features`"
+            metavar="INPUT…",
+            help="folders of images, .npz files with `images` or `features`, tables, or known names",
         ),
     ],
     format: Annotated[
@@ -40,22 +43,27 @@ def predict(
         bool, typer.Option("--probabilities", help="add a column for each class to csv")
     ] = False,
     batch_size: Annotated[int, typer.Option(help="inputs that go through the network at once")] = 256,
+    strict: Annotated[bool, typer.Option("--strict", help="stop at an image that cannot be read")] = False,
 ) -> None:
-    """Predict with a trained network: the class, its probability with bounds, and how uncertain it is."""
+    """Predict with a trained network: the class, its probability with bounds, and how uncertain it is.
+
+    The column `known` says whether the uncertainty is within the threshold of the run. Images of another
+    size or colour are converted, and the error stream says so.
+    """
     if format not in ("csv", "jsonl"):
         raise RandomSetError("unknown format", got=format, expected="csv or jsonl")
     if batch_size < 1:
         raise RandomSetError("--batch-size is out of range", got=batch_size, expected="1 or more")
     if out is not None:
         check_writable(out)
-    from randomset.data.sources import load_inputs
+    from randomset.evaluation.ood import Threshold
     from randomset.nn.network import RandomSetNetwork
 
-    network = RandomSetNetwork.load(run)
-    loaded = [(name, _fitting(load_inputs(name), network, name)) for name in inputs]
+    network, threshold = RandomSetNetwork.load(run), Threshold.load(run)
+    loaded = [(name, _fitting(name, network, strict)) for name in inputs]
     count = 0
     if loaded:  # a network that cannot take these inputs says so before anything is written
-        _predicted(network, loaded[0][1][:1], 1, loaded[0][0])
+        _predicted(network, loaded[0][1].inputs[:1], 1, loaded[0][0])
     with _opened(out) as stream:
         writer = csv.writer(stream, lineterminator="\n")
         if format == "csv":
@@ -63,9 +71,11 @@ def predict(
             writer.writerow(
                 columns + ([f"p({name})" for name in network.budget.classes] if probabilities else [])
             )
-        for name, tensor in loaded:
-            answer = _predicted(network, tensor, batch_size, name)
-            for row, line in enumerate(_lines(answer)):
+        for name, source in loaded:
+            answer = _predicted(network, source.inputs, batch_size, name)
+            names = [name] * len(answer) if source.files is None else source.files
+            for row, line in enumerate(_lines(answer, threshold)):
+                name = names[row]
                 if format == "csv":
                     more = answer.pignistic[row].tolist() if probabilities else []
                     writer.writerow([name, row, *map(_short, line.values()), *map(_short, more)])
@@ -91,11 +101,16 @@ def _predicted(network: RandomSetNetwork, tensor: Tensor, batch_size: int, name:
         ) from None
 
 
-_COLUMNS = ("label", "confidence", "lower", "upper", "credal_width", "entropy", "repaired")
+_COLUMNS = ("label", "confidence", "lower", "upper", "credal_width", "entropy", "repaired", "known")
 
 
-def _lines(answer: RandomSet) -> Iterator[dict[str, Any]]:
+def _lines(answer: RandomSet, threshold: Threshold | None) -> Iterator[dict[str, Any]]:
+    from randomset.evaluation.predictor import Prediction
+
     top = answer.labels[:, None]
+    known: list[bool] | list[None] = [None] * len(answer)
+    if threshold is not None:
+        known = threshold.known(Prediction.from_random_set(answer).scores[threshold.score]).tolist()
     columns = (
         answer.label_names,
         answer.confidence.tolist(),
@@ -104,6 +119,7 @@ def _lines(answer: RandomSet) -> Iterator[dict[str, Any]]:
         answer.credal_width.tolist(),
         answer.entropy.tolist(),
         answer.validity.repaired.tolist(),
+        known,
     )
     for values in zip(*columns, strict=True):
         yield dict(zip(_COLUMNS, values, strict=True))
@@ -126,8 +142,33 @@ def _short(value: Any) -> Any:
     return f"{value:.6g}" if isinstance(value, float) else value
 
 
-def _fitting(tensor: Tensor, network: RandomSetNetwork, name: str) -> Tensor:
-    expected = network.notes.get("input_shape")
+def _fitting(name: str, network: RandomSetNetwork, strict: bool) -> Source:
+    """Load inputs and bring them into the form that the network was trained on."""
+    import dataclasses
+
+    from randomset.data.conversion import converted
+    from randomset.data.sources import load_source
+
+    expected: list[int] | None = network.notes.get("input_shape")
+    config = network.notes.get("config") or {}
+    size = (expected[1], expected[2]) if expected is not None and len(expected) == 3 else None
+    source = load_source(
+        name,
+        "test",
+        labelled=False,
+        label=config.get("label_column"),
+        text=config.get("text_column"),
+        size=size,
+        strict=strict,
+    )
+    remarks, tensor = list(source.remarks), source.inputs
+    if source.kind == "text":
+        raise ShapeError("the network takes no texts", got=name)
+    if expected is not None and size is not None and tensor.dim() == 4:
+        tensor, done = converted(tensor, expected)
+        remarks += done
+    for remark in remarks:
+        typer.echo(f"{name}: {remark}.", err=True)
     if expected is not None and list(tensor.shape[1:]) != expected:
         raise ShapeError(
             "the inputs do not fit the network",
@@ -143,7 +184,7 @@ def _fitting(tensor: Tensor, network: RandomSetNetwork, name: str) -> Tensor:
                 got=f"{name} with values up to {found:g}",
                 expected=f"values up to about {largest:g}, or bytes (uint8), which are divided by 255",
             )
-    return tensor
+    return dataclasses.replace(source, inputs=tensor)
 
 
 @contextmanager

@@ -14,7 +14,10 @@ from randomset.cli.checks import check_writable, number_or_auto
 from randomset.errors import FileFormatError, RandomSetError
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from randomset.data.sources import Source
+    from randomset.evaluation.ood import Threshold
     from randomset.nn.network import RandomSetNetwork
     from randomset.training.method import MethodConfig
 
@@ -27,8 +30,9 @@ def train(
         str,
         typer.Argument(
             metavar="SOURCE",
-            help="a name of `randomset data`, or an .npz file with `images` or `features`, `labels` and, if "
-            "you like, `classes`; labels of one row of 0 and 1 per sample are set-valued",
+            help="a name of `randomset data`; a folder with a folder of images for each class; a .csv or "
+            ".parquet table; or an .npz file with `images` or `features`, `labels` and, if you like, "
+            "`classes`; labels of one row of 0 and 1 per sample are set-valued",
         ),
     ] = "",
     out: Annotated[Path, typer.Option(help="the run folder to write")] = Path("run"),
@@ -52,8 +56,22 @@ def train(
     learning_rate: Annotated[float | None, typer.Option(help="the highest one; else the recipe's")] = None,
     alpha: Annotated[float, typer.Option(help="weight of the loss's term against negative masses")] = 1e-3,
     beta: Annotated[float, typer.Option(help="weight of the loss's term against masses above one")] = 1e-3,
-    validation: Annotated[float, typer.Option(help="share held back to validate and calibrate on")] = 0.1,
-    test: Annotated[float, typer.Option(help="share held back to test on, at the end, once")] = 0.2,
+    validation: Annotated[
+        float | None,
+        typer.Option(help="share or number held back to validate on; else 0.1, or as in the paper"),
+    ] = None,
+    calibration: Annotated[
+        float | None, typer.Option(help="the same for conformal sets; else 0.05, or as in the paper")
+    ] = None,
+    test: Annotated[
+        float | None, typer.Option(help="the same to test on, once; else 0.2, or the published test data")
+    ] = None,
+    size: Annotated[
+        int | None, typer.Option(help="side in pixels that images of a folder are brought to")
+    ] = None,
+    label_column: Annotated[str | None, typer.Option(help="the column of labels in a table")] = None,
+    text_column: Annotated[str | None, typer.Option(help="the column of texts in a table")] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="stop at an image that cannot be read")] = False,
     seed: Annotated[int, typer.Option(help="makes the result repeatable")] = 0,
     resume: Annotated[bool, typer.Option("--resume", help="go on with the run in --out")] = False,
     config: Annotated[
@@ -69,13 +87,14 @@ def train(
 
     from randomset.belief.storage import replacing
     from randomset.data.sources import load_source
+    from randomset.data.splits import Parts, usual_shares
     from randomset.progress import on_terminal
     from randomset.training.method import backbone_for, backbone_name, train_method
     from randomset.training.report import TrainingStopped
     from randomset.training.surroundings import epoch_lines
 
     typed = {
-        "source": str(Path(source).resolve()) if Path(source).is_file() else source,
+        "source": str(Path(source).resolve()) if _is_path(source) else source,
         "backbone": backbone,
         "num_sets": number_or_auto(sets),
         "reducer": reducer,
@@ -87,10 +106,14 @@ def train(
         "learning_rate": learning_rate,
         "alpha": alpha,
         "beta": beta,
-        "validation": validation,
-        "test": test,
+        "size": size,
+        "label_column": label_column,
+        "text_column": text_column,
         "seed": seed,
     }
+    for name, value in (("validation", validation), ("calibration", calibration), ("test", test)):
+        usual = usual_shares(typed["source"])[name]
+        typed[name] = usual if value is None else int(value) if value >= 1 and value == int(value) else value
     given = {name for name in typed if _was_given(context, {"num_sets": "sets"}.get(name, name))}
     if int(os.environ.get("WORLD_SIZE", 1)) > 1:
         raise RandomSetError(
@@ -99,7 +122,20 @@ def train(
             remedy="Call randomset.fit in a script of your own to train in several",
         )
     settings = _settings(out, resume, config, typed, given).checked()
-    data = load_source(settings.source)
+    options: dict[str, Any] = {
+        **{"label": settings.label_column, "text": settings.text_column, "strict": strict},
+        "size": None if settings.size is None else (settings.size, settings.size),
+    }
+    data = load_source(settings.source, **options)
+    for remark in data.remarks:
+        typer.echo(f"{data.name}: {remark}.")
+    if data.kind == "text":
+        raise RandomSetError(
+            "texts need a network that reads them",
+            got=data.name,
+            expected="images or numbers",
+            remedy="Put them through an encoder and train on its features, an .npz file",
+        )
     settings = dataclasses.replace(settings, backbone=backbone_name(settings.backbone, data.inputs))
     backbone_for(settings.backbone, data.inputs)
     if resume and budget is not None:
@@ -109,20 +145,25 @@ def train(
     family = None if budget is None else _fitting_budget(budget, data)
     check_writable(out / "config.json")
     if resume and (out / "test.json").exists():  # written last
-        typer.echo(f"{out} is trained already. Next: randomset predict {out} INPUT.npz")
+        typer.echo(f"{out} is trained already. Next: randomset evaluate {out}")
         return
     settings.save(out / "config.json")
-    rest, held, left = data.split(settings.validation, settings.test, seed=settings.seed)
+    shares = (settings.validation, settings.calibration, settings.test)
+    parts = Parts.of(data, settings.source, *shares, settings.seed)
+    parts.save(out / "split.json")
+    tested = parts.test_data(data, **options).aligned(data.classes)
     typer.echo(
-        f"{data.name}: {len(rest)} samples to train on, {len(held)} to validate, {len(left)} to test on."
+        f"{data.name}: {len(parts.train)} samples to train on, {len(parts.validation)} to validate, "
+        f"{len(parts.calibration)} to calibrate conformal sets, {len(tested)} to test on."
     )
     try:
         result = train_method(
             settings,
-            data.inputs[rest],
-            data.labels[rest],
+            data.inputs,
+            data.labels,
             data.classes,
-            (data.inputs[held], data.labels[held]) if len(held) else None,
+            rows=parts.train,
+            val_rows=parts.validation,
             budget=family,
             out=out,
             resume=resume,
@@ -138,13 +179,15 @@ def train(
     network.notes = {
         "config": dataclasses.asdict(settings),
         "input_shape": list(data.inputs.shape[1:]),
-        "largest_input": float(data.inputs[rest].max()) / (255 if data.inputs.dtype == torch.uint8 else 1),
-        "test": _measured(network, data, left),
+        "largest_input": float(data.inputs.max()) / (255 if data.inputs.dtype == torch.uint8 else 1),
+        "test": _measured(network, tested),
     }
     network.save(out)
+    threshold = _threshold(network, data, parts.validation)
+    if threshold is not None:
+        threshold.save(out)
     with replacing(out / "test.json") as temporary:
-        content = {**network.notes["test"], "rows": left.tolist(), "validation_rows": held.tolist()}
-        temporary.write_text(json.dumps(content) + "\n", encoding="utf-8")
+        temporary.write_text(json.dumps(network.notes["test"]) + "\n", encoding="utf-8")
     typer.echo(str(result.fit))
     if network.notes["test"]:
         found = network.notes["test"]
@@ -152,9 +195,20 @@ def train(
             f"On {found['samples']} samples that were held back: accuracy {found['accuracy']:.2%}, "
             f"ECE {found['ece']:.3f}, mean credal width {found['credal_width']:.3f}."
         )
-    written = "model.safetensors, budget.json, config.json, metrics.csv, test.json and checkpoints/"
-    typer.echo(f"Wrote {written} into {out}.")
-    typer.echo(f"Next: randomset predict {out} INPUT.npz --format csv")
+    if threshold is not None:
+        typer.echo(
+            f"An input counts as known where its {threshold.score} is at most {threshold.value:.4g}: "
+            f"{threshold.share:.0%} of the validation samples are."
+        )
+    written = "model.safetensors, budget.json, config.json, split.json, metrics.csv, test.json, checkpoints/"
+    typer.echo(f"Wrote {written}{' and threshold.json' * (threshold is not None)} into {out}.")
+    typer.echo(f"Next: randomset evaluate {out} --ood NAME=SOURCE, or randomset predict {out} INPUT")
+
+
+def _is_path(source: str) -> bool:
+    from randomset.data.catalogue import KNOWN
+
+    return source not in ("", "digits", *KNOWN) and Path(source).exists()
 
 
 def _was_given(context: typer.Context, name: str) -> bool:
@@ -199,7 +253,7 @@ def _settings(
     if not settings.source:
         raise RandomSetError(
             "there is no source",
-            expected="`digits` or an .npz file",
+            expected="a name of `randomset data`, a folder of images, a table, or an .npz file",
             remedy="randomset train digits --out run",
         )
     return settings
@@ -225,17 +279,27 @@ def _fitting_budget(path: Path, data: Source) -> Any:
     return family
 
 
-def _measured(network: RandomSetNetwork, data: Source, places: Any) -> dict[str, Any]:
+def _measured(network: RandomSetNetwork, tested: Source) -> dict[str, Any]:
     """Measure what was held back; a set-valued label is met by any of its classes."""
     from randomset.training.calibration import calibration_error
 
-    if not len(places):
+    if not len(tested):
         return {}
-    answer, labels = network.predict(data.inputs[places]), data.labels[places]
+    answer, labels = network.predict(tested.inputs), tested.labels
     right = answer.labels == labels if labels.dim() == 1 else labels.gather(1, answer.labels[:, None])[:, 0]
     return {
-        "samples": len(places),
+        "samples": len(tested),
         "accuracy": right.float().mean().item(),
         "ece": calibration_error(answer.confidence, right.float()),
         "credal_width": answer.credal_width.mean().item(),
     }
+
+
+def _threshold(network: RandomSetNetwork, data: Source, validation: Tensor) -> Threshold | None:
+    """Choose from which entropy on an input is unknown, so that 95 % of the validation samples are known."""
+    from randomset.evaluation.ood import Threshold
+
+    if not len(validation):
+        return None
+    entropy = network.predict(data.inputs[validation]).entropy
+    return Threshold.keeping(0.95, entropy, "entropy")

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from randomset.errors import RandomSetError
+from randomset.belief.storage import replacing
+from randomset.errors import FileFormatError, RandomSetError
 
 __all__ = ["Detection", "Threshold", "detection", "rank_average"]
+
+_FILE, _FORMAT = "threshold.json", "randomset.threshold"
 
 
 @dataclass(frozen=True)
@@ -103,6 +109,28 @@ class Threshold:
         ordered = validation.double().sort().values
         place = int(np.ceil(share * len(ordered) - 1e-9)) - 1
         return cls(score, float(ordered[place]), share)
+
+    def save(self, folder: str | Path) -> Path:
+        """Write it into a run folder, as threshold.json."""
+        path = Path(folder) / _FILE
+        content = {"format": _FORMAT, "version": 1, **dataclasses.asdict(self)}
+        with replacing(path) as temporary:
+            temporary.write_text(json.dumps(content, ensure_ascii=False) + "\n", encoding="utf-8")
+        return path
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Threshold | None:
+        """Read that of a run folder; None if it has none."""
+        path = Path(folder) / _FILE
+        if not path.exists():
+            return None
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            if content["format"] != _FORMAT or content["version"] != 1:
+                raise ValueError("another format")
+            return cls(str(content["score"]), float(content["value"]), float(content["share"]))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise FileFormatError("the threshold cannot be read", got=f"{path}: {error}") from None
 
     def known(self, scores: Tensor) -> Tensor:
         """Say which inputs count as known."""

@@ -177,7 +177,7 @@ def _autoattack(model: nn.Module, seed: int) -> Attack:
         )
         found.verbose = False
         with torch.random.fork_rng(devices=[]):
-            changed = found.run_standard_evaluation(images, labels, batch_size=len(images))
+            changed, _ = found.run_standard_evaluation(images, labels, batch_size=len(images))
         # What leaves the cube by rounding is brought back.
         changed = torch.minimum(torch.maximum(changed, images - epsilon), images + epsilon)
         return changed.clamp(0, 1).detach()

@@ -26,7 +26,7 @@ class Backbone(nn.Module):
         if all(layer.out_channels % 16 == 0 for layer in convolutions):
             # The layout that convolutions are fastest in; ours take it, a stranger's view(…) may not. With
             # four channels torch 2.13 crashed in it on a CPU.
-            self.layers.to(memory_format=torch.channels_last)
+            self.layers.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.num_features = num_features
 
     def forward(self, inputs: Tensor) -> Tensor:

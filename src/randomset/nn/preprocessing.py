@@ -11,6 +11,8 @@ from randomset.errors import RandomSetError, ShapeError
 
 __all__ = ["Standardise"]
 
+_PIECE = 8192
+
 
 class Standardise(nn.Module):
     """(x − mean) / std, per feature (B × F) or per channel (B × C × H × W); bytes are first divided by 255.
@@ -36,11 +38,23 @@ class Standardise(nn.Module):
         self.register_buffer("std", std)
 
     @classmethod
-    def from_data(cls, inputs: Tensor) -> Standardise:
-        """Take mean and deviation from data; a feature that never changes keeps its scale."""
-        inputs = _as_floats(inputs).double()
+    def from_data(cls, inputs: Tensor, rows: Tensor | None = None) -> Standardise:
+        """Take mean and deviation from data, or from some rows; a feature that never changes keeps its scale.
+
+        Many rows are read piece by piece: they may lie on disk.
+        """
         axes = [axis for axis in range(inputs.dim()) if axis != 1]
-        std, mean = torch.std_mean(inputs, axes, correction=0)
+        places = torch.arange(len(inputs)) if rows is None else rows
+        parts = [
+            torch.var_mean(_as_floats(inputs[part]).double(), axes, correction=0)
+            for part in places.split(_PIECE)
+        ]
+        weight = torch.tensor([len(part) for part in places.split(_PIECE)], dtype=torch.double)[:, None]
+        weight = weight / weight.sum()
+        means = torch.stack([mean for _, mean in parts])
+        mean = (weight * means).sum(0)
+        variance = (weight * (torch.stack([var for var, _ in parts]) + (means - mean) ** 2)).sum(0)
+        std = variance.sqrt()
         # Rounding leaves a constant feature with a deviation that is tiny, not zero.
         constant = std <= 1e-7 * mean.abs().clamp_min(1e-30)
         return cls(mean, torch.where(constant, 1.0, std))

@@ -16,6 +16,7 @@ from torch.utils.data import (
     IterableDataset,
     RandomSampler,
     SequentialSampler,
+    Subset,
     TensorDataset,
 )
 
@@ -111,9 +112,11 @@ class EpochLoader:
         return [order[start:end][rank::processes].tolist() for start, end in ends]
 
     def _read(self, batches: list[list[int]], epoch: int) -> Iterator[Any]:
-        if type(self.dataset) is TensorDataset and self.options.get("collate_fn") is None:
+        tensors, rows = _tensors(self.dataset)
+        if tensors is not None and self.options.get("collate_fn") is None:
             for batch in batches:  # whole rows at once, many times faster than one by one
-                yield [tensor[batch] for tensor in self.dataset.tensors]
+                places = batch if rows is None else rows[batch]
+                yield [tensor[places] for tensor in tensors]
         else:
             samples = _SeededSamples(self.dataset, seed_from(self.seed, epoch))
             yield from DataLoader(samples, batch_sampler=batches, **self.options)
@@ -123,6 +126,15 @@ class EpochLoader:
         if self.shared and torch.distributed.is_available() and torch.distributed.is_initialized():
             return torch.distributed.get_rank(), torch.distributed.get_world_size()
         return 0, 1
+
+
+def _tensors(data: Dataset[Any]) -> tuple[tuple[Tensor, ...] | None, Tensor | None]:
+    """Return the tensors that a data set consists of, and which of their rows, if it is so simple."""
+    if type(data) is TensorDataset:
+        return data.tensors, None
+    if type(data) is Subset and type(data.dataset) is TensorDataset:
+        return data.dataset.tensors, torch.as_tensor(data.indices)
+    return None, None
 
 
 class _SeededSamples(Dataset[Any]):

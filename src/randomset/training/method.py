@@ -15,8 +15,9 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.utils.data import TensorDataset
+from torch.utils.data import Dataset, Subset, TensorDataset
 
 from randomset.belief.budget import Budget
 from randomset.belief.storage import replacing
@@ -30,6 +31,7 @@ from randomset.nn.loss import RandomSetLoss
 from randomset.nn.network import RandomSetNetwork
 from randomset.nn.preprocessing import Standardise
 from randomset.training.fitting import fit
+from randomset.training.loaders import EpochLoader
 from randomset.training.recipe import Recipe
 from randomset.training.report import FitReport
 
@@ -43,6 +45,9 @@ class MethodConfig:
     """Everything that decides how a network comes about; saved as `config.json` in the run folder."""
 
     source: str = ""
+    size: int | None = None
+    label_column: str | None = None
+    text_column: str | None = None
     backbone: str = "auto"
     num_sets: int | Literal["auto"] = 20
     reducer: str = "pca"
@@ -55,6 +60,7 @@ class MethodConfig:
     batch_size: int | None = None
     learning_rate: float | None = None
     validation: float = 0.1
+    calibration: float = 0.05
     test: float = 0.2
     seed: int = 0
 
@@ -77,18 +83,23 @@ class MethodConfig:
         check_num_sets(
             0 if is_whole(self.num_sets, 0) else self.num_sets, 2
         )  # how many there are is seen later
-        for name in ("alpha", "beta", "validation", "test"):
+        for name in ("alpha", "beta", "validation", "calibration", "test"):
             value = getattr(self, name)
             if not is_number(value):
                 raise RandomSetError(f"{name} is out of range", got=value, expected="a number from 0")
-        if self.validation + self.test >= 1:
+        held = {name: getattr(self, name) for name in ("validation", "calibration", "test")}
+        if sum(value for value in held.values() if not is_whole(value, 1)) >= 1:
             raise RandomSetError(
-                "nothing is left to train on", got=f"validation {self.validation} and test {self.test}"
+                "nothing is left to train on",
+                got=" and ".join(f"{name} {value}" for name, value in held.items()),
+                expected="shares whose sum is below 1, or whole numbers of samples",
             )
         if not all(is_whole(width, 1) for width in self.hidden):
             raise RandomSetError(
                 "the hidden layers have no widths", got=self.hidden, expected="whole numbers from 1"
             )
+        if self.size is not None and not is_whole(self.size, 1):
+            raise RandomSetError("size is out of range", got=self.size, expected="pixels, 1 or more")
         for name in ("source", "backbone", "reducer", "recipe"):
             if not isinstance(getattr(self, name), str):
                 raise RandomSetError(f"{name} is no text", got=getattr(self, name))
@@ -148,6 +159,8 @@ def train_method(
     classes: tuple[str, ...],
     val: tuple[Tensor, Tensor] | None = None,
     *,
+    rows: Tensor | None = None,
+    val_rows: Tensor | None = None,
     weights: Tensor | None = None,
     backbone: nn.Module | None = None,
     budget: Budget | None = None,
@@ -164,11 +177,13 @@ def train_method(
     With a run folder, every stage can be gone on from.
 
     Args:
-        config: how; its `source`, `validation` and `test` are the caller's affair.
+        config: how; its source, columns, size and shares are the caller's affair.
         inputs: what to learn from; bytes are divided by 255.
         labels: one for each input.
         classes: the names of the classes, in label order.
         val: inputs and labels to validate and calibrate on.
+        rows: which of the inputs to learn from, so that none is copied: they may lie on disk.
+        val_rows: which of the inputs to validate and calibrate on, instead of `val`.
         weights: how much each sample counts.
         backbone: one to use instead of the configured one; it is copied.
         budget: one to use instead of choosing it.
@@ -180,10 +195,17 @@ def train_method(
     """
     torch.manual_seed(config.seed)
     parts = [inputs, labels] if weights is None else [inputs, labels, weights.float()]
-    train, held = TensorDataset(*parts), None if val is None else TensorDataset(*val)
+    train: Dataset[Any] = TensorDataset(*parts)
+    held: Dataset[Any] | None = None if val is None else TensorDataset(*val)
+    if val_rows is not None and len(val_rows):
+        held = Subset(TensorDataset(inputs, labels), val_rows.tolist())
+    if rows is not None:
+        train = Subset(train, rows.tolist())
+        labels = labels[rows]
     shared: dict[str, Any] = {"seed": config.seed, "progress": progress, **trainer_options}
     shared["resume"] = resume and out is not None
-    preprocess = Standardise.from_data(inputs)
+    preprocess = Standardise.from_data(inputs, rows)
+    count = len(labels)
     template = backbone_for(config.backbone, inputs) if backbone is None else backbone
     stored = None if out is None else out / "budget.json"
     first, plain, budgeter = None, None, None
@@ -191,7 +213,7 @@ def train_method(
         budget = Budget.load(stored)
         say(f"Going on with {budget}.")
     if budget is None:
-        features, codes = inputs.flatten(1), labels
+        features, codes = inputs if rows is None or inputs.dim() > 2 else inputs[rows], labels
         if inputs.dim() > 2:
             say("Training a plain network for its features …")
             plain = _plain(template, preprocess, len(classes))
@@ -201,11 +223,11 @@ def train_method(
                 train,
                 held,
                 loss=ClassLoss(),
-                recipe=config.plan(len(train), config.first_epochs),
+                recipe=config.plan(count, config.first_epochs),
                 out=place,
                 **shared,
             )
-            features = torch.from_numpy(extract_features(plain, TensorDataset(inputs), progress=progress)[0])
+            features = torch.from_numpy(_features(plain, inputs, rows, progress))
         if labels.dim() > 1:  # a sample that may be one of several classes belongs to each of them
             rows, codes = labels.nonzero(as_tuple=True)
             features = features[rows]
@@ -219,8 +241,18 @@ def train_method(
     network = RandomSetNetwork(own, budget, hidden=config.hidden, preprocess=copy.deepcopy(preprocess))
     loss = RandomSetLoss(budget, config.alpha, config.beta)
     say("Training the random-set network …")
-    report = fit(network, train, held, loss=loss, recipe=config.plan(len(train)), out=out, **shared)
+    report = fit(network, train, held, loss=loss, recipe=config.plan(count), out=out, **shared)
     return MethodResult(network.eval(), report, first, None if plain is None else plain.eval(), budgeter)
+
+
+def _features(
+    plain: nn.Module, inputs: Tensor, rows: Tensor | None, progress: bool | None
+) -> NDArray[np.float32]:
+    """Put inputs through a network, in batches that are read when their turn comes."""
+    places = torch.arange(len(inputs)) if rows is None else rows
+    batches = EpochLoader(Subset(TensorDataset(inputs), places.tolist()), 256, shuffle=False)
+    batches.shared = False  # every process wants all features
+    return extract_features(plain, batches, progress=progress)[0]
 
 
 def backbone_name(name: str, inputs: Tensor) -> str:

@@ -1,0 +1,186 @@
+"""`randomset evaluate`: a run folder and data in; numbers, tables and figures out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from randomset.cli.checks import check_writable
+from randomset.errors import FileFormatError, RandomSetError
+
+if TYPE_CHECKING:
+    from randomset.data.sources import Source
+    from randomset.evaluation.result import Evaluation
+    from randomset.nn.network import RandomSetNetwork
+
+__all__ = ["evaluate"]
+
+
+def evaluate(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="the run folder of a trained network")],
+    test: Annotated[
+        str | None,
+        typer.Option(metavar="SOURCE", help="labelled data to test on; else what the run held back"),
+    ] = None,
+    ood: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=SOURCE", help="data of no class that the network knows; repeatable"),
+    ] = None,
+    ood_samples: Annotated[
+        int | None, typer.Option(help="use at most so many of each, drawn by the seed (the paper: 10000)")
+    ] = None,
+    validation: Annotated[
+        str | None,
+        typer.Option(metavar="SOURCE", help="data to choose the threshold on; else the run's"),
+    ] = None,
+    keep: Annotated[float, typer.Option(help="the share of known inputs that the threshold keeps")] = 0.95,
+    score: Annotated[str, typer.Option(help="the uncertainty that the threshold is on")] = "entropy",
+    alpha: Annotated[float, typer.Option(help="how often a conformal set may miss the true class")] = 0.05,
+    sweeps: Annotated[bool, typer.Option(help="measure images with noise, and turned")] = True,
+    attacks: Annotated[bool, typer.Option(help="measure adversarial images (takes long)")] = False,
+    autoattack: Annotated[
+        float | None, typer.Option(help="run AutoAttack with this ε, too (takes very long)")
+    ] = None,
+    samples: Annotated[int, typer.Option(help="test inputs for noise, rotation and attacks")] = 1000,
+    timing: Annotated[bool, typer.Option(help="measure how long predictions take")] = True,
+    figures: Annotated[bool, typer.Option(help="draw figures")] = True,
+    strict: Annotated[bool, typer.Option("--strict", help="stop at an image that cannot be read")] = False,
+    batch_size: Annotated[int, typer.Option(help="inputs that go through the network at once")] = 256,
+    devices: Annotated[int, typer.Option(help="processes that predict at the same time")] = 1,
+    seed: Annotated[int, typer.Option(help="makes the result repeatable")] = 0,
+    out: Annotated[Path | None, typer.Option(help="a folder for the results; else the run folder")] = None,
+) -> None:
+    """Measure a trained network: accuracy, calibration, unknown inputs, conformal sets, robustness.
+
+    Writes evaluation.json, evaluation.md, scores.npz and figures/, and stores the threshold that tells known
+    inputs from unknown ones in the run, for `randomset predict`.
+    """
+    from randomset.evaluation import Threshold
+    from randomset.evaluation import evaluate as measure
+    from randomset.evaluation.robustness import EPSILONS
+    from randomset.evaluation.sweeps import NOISE, ROTATION
+    from randomset.nn.network import RandomSetNetwork
+
+    for name, value in (("--samples", samples), ("--batch-size", batch_size), ("--devices", devices)):
+        if value < 1:
+            raise RandomSetError(f"{name} is out of range", got=value, expected="1 or more")
+    unknown = dict(_named(one) for one in ood or [])
+    if len(unknown) != len(ood or []):
+        raise RandomSetError("two sources have the same name", got=", ".join(ood or []))
+    folder = run if out is None else out
+    check_writable(folder / "evaluation.json")
+    network = RandomSetNetwork.load(run)
+    load = _Loader(network, strict)
+    tested, held, calibrating = _own_data(run, load, test, validation)
+    others = {
+        name: _few(load(source, "test", labelled=False), ood_samples, seed)
+        for name, source in unknown.items()
+    }
+    images = tested.kind == "images" and bool(tested.inputs.min() >= 0)
+    result = measure(
+        network,
+        tested,
+        others,
+        validation=held,
+        calibration=calibrating,
+        keep=keep,
+        score=score,
+        threshold=Threshold.load(run) if held is None else None,
+        alpha=alpha,
+        noise=NOISE if sweeps and images else (),
+        rotation=ROTATION if sweeps and images else (),
+        attacks=EPSILONS if attacks else (),
+        autoattack=() if autoattack is None else (autoattack,),
+        samples=samples,
+        timing=timing and devices == 1,
+        batch_size=batch_size,
+        devices=devices,
+        seed=seed,
+    )
+    result.numbers["run"] = {
+        "test": tested.name,
+        "ood": unknown,
+        "config": load.config,
+    }
+    typer.echo(result.to_markdown())
+    folder.mkdir(parents=True, exist_ok=True)
+    written = result.save(folder)
+    if held is not None:
+        found = result["threshold"]
+        written.append(Threshold(found["score"], found["value"], found["share"]).save(run))
+    if figures:
+        written += _drawn(result, folder / "figures")
+    for path in written:
+        typer.echo(f"Wrote {path}.")
+    typer.echo(f"Next: randomset predict {run} INPUT")
+
+
+class _Loader:
+    """Loads sources in the size that a network takes, and says what was done to them."""
+
+    def __init__(self, network: RandomSetNetwork, strict: bool) -> None:
+        self.config, self.strict = network.notes.get("config") or {}, strict
+        shape = network.notes.get("input_shape")
+        self.size = (shape[1], shape[2]) if shape is not None and len(shape) == 3 else None
+
+    def __call__(self, source: str | None, split: str, labelled: bool = True) -> Source:
+        from randomset.data.sources import load_source
+
+        return load_source(
+            source or "",
+            split,
+            labelled=labelled,
+            label=self.config.get("label_column") if labelled else None,
+            text=self.config.get("text_column"),
+            size=self.size,
+            strict=self.strict,
+        )
+
+
+def _own_data(
+    run: Path, load: _Loader, test: str | None, validation: str | None
+) -> tuple[Source, Source | None, Source | None]:
+    """Return test, validation and calibration data: those that are named, else those of the run."""
+    from randomset.data.splits import Parts
+
+    tested = None if test is None else load(test, "test")
+    held = None if validation is None else load(validation, "test")
+    calibrating = None
+    if (run / "split.json").exists():
+        data = load(load.config.get("source"), "train")
+        parts = Parts.load(run / "split.json", len(data))
+        tested = parts.test_data(data, size=load.size) if tested is None else tested
+        held = data.part(parts.validation) if held is None and len(parts.validation) else held
+        calibrating = data.part(parts.calibration) if len(parts.calibration) else None
+    if tested is None or not len(tested):
+        raise FileFormatError(
+            "the run held back nothing to test on", got=str(run), remedy="Name labelled data: --test SOURCE"
+        )
+    return tested, held, calibrating
+
+
+def _named(text: str) -> tuple[str, str]:
+    """Read NAME=SOURCE; a source alone is named by itself."""
+    name, equals, source = text.partition("=")
+    if not name or (equals and not source):
+        raise RandomSetError("--ood is not NAME=SOURCE", got=text, expected="such as kmnist=kmnist")
+    if name in ("test", "validation", "calibration"):
+        raise RandomSetError("this name means something else", got=name, expected="another one in --ood")
+    return (name, source) if equals else (Path(text).stem, text)
+
+
+def _few(source: Source, limit: int | None, seed: int) -> Source:
+    import torch
+
+    if limit is None or len(source) <= limit:
+        return source
+    order = torch.randperm(len(source), generator=torch.Generator().manual_seed(seed))
+    return source.part(order[:limit].sort().values)
+
+
+def _drawn(result: Evaluation, folder: Path) -> list[Path]:
+    from randomset.report.evaluation_figures import draw_all
+
+    return draw_all(result, folder)

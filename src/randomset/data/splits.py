@@ -1,0 +1,110 @@
+"""What of a data set is for learning, validation, calibration and testing: the same on every machine."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from randomset.belief.storage import replacing
+from randomset.data.catalogue import KNOWN, files_of
+from randomset.data.sources import Source, load_source
+from randomset.errors import FileFormatError
+
+__all__ = ["Parts", "usual_shares"]
+
+_FORMAT, _VERSION = "randomset.split", 1
+
+
+def usual_shares(source: str) -> dict[str, float]:
+    """Say what is held back of a source, as shares or numbers of samples, unless a user says otherwise.
+
+    Of the paper's data sets, as many samples as there; a test share of 0 means the test data that are
+    published with a set, where they are here. Of anything else a tenth, a twentieth and a fifth.
+
+    >>> usual_shares("digits")
+    {'validation': 0.1, 'calibration': 0.05, 'test': 0.2}
+    """
+    shares: dict[str, float] = {"validation": 0.1, "calibration": 0.05, "test": 0.2}
+    if source not in KNOWN:
+        return shares
+    held, calibrating = KNOWN[source].held
+    if held:
+        shares |= {"validation": held - calibrating, "calibration": calibrating}
+    if _has_test(source):
+        shares["test"] = 0
+    return shares
+
+
+def _has_test(source: str) -> bool:
+    if source not in KNOWN or len(KNOWN[source].splits) < 2:
+        return False
+    try:
+        files_of(source, "test")
+    except FileFormatError:
+        return False
+    return True
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The rows of a source for each purpose; `test` is None where test data are published apart."""
+
+    source: str
+    train: Tensor
+    validation: Tensor
+    calibration: Tensor
+    test: Tensor | None
+
+    @classmethod
+    def of(
+        cls, data: Source, name: str, validation: float, calibration: float, test: float, seed: int
+    ) -> Parts:
+        """Cut a source class by class."""
+        if test == 0 and _has_test(name):
+            rest, held, kept = data.split(validation, calibration, seed=seed)
+            return cls(name, rest, held, kept, None)
+        return cls(name, *data.split(validation, calibration, test, seed=seed))
+
+    def test_data(self, data: Source, **options: Any) -> Source:
+        """Return the test data: rows of the source, or those that are published apart."""
+        return load_source(self.source, "test", **options) if self.test is None else data.part(self.test)
+
+    def save(self, path: Path) -> None:
+        """Write the rows as JSON."""
+        rows = {
+            name: None if (part := getattr(self, name)) is None else part.tolist()
+            for name in ("validation", "calibration", "test")
+        }
+        content = {"format": _FORMAT, "version": _VERSION, "source": self.source, **rows}
+        with replacing(path) as temporary:
+            temporary.write_text(json.dumps(content) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: Path, samples: int) -> Parts:
+        """Read what `save` wrote, for a source with as many samples as then."""
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            if content["format"] != _FORMAT or content["version"] != _VERSION:
+                raise ValueError("another format")
+            parts = {
+                name: None if content[name] is None else torch.tensor(content[name], dtype=torch.long)
+                for name in ("validation", "calibration", "test")
+            }
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise FileFormatError("the split cannot be read", got=f"{path}: {error}") from None
+        taken = torch.zeros(samples, dtype=torch.bool)
+        for part in parts.values():
+            if part is not None and len(part) and not 0 <= int(part.min()) <= int(part.max()) < samples:
+                raise FileFormatError(
+                    "the data are others than those of the training",
+                    got=f"{samples} samples",
+                    expected=f"at least {int(part.max()) + 1}, as {path} says",
+                )
+            if part is not None:
+                taken[part] = True
+        return cls(content["source"], (~taken).nonzero()[:, 0], **parts)  # type: ignore[arg-type]
