@@ -104,7 +104,9 @@ def evaluate(
         "ood": unknown,
         "config": load.config,
     }
-    typer.echo(result.to_markdown())
+    for remark in result["remarks"]:
+        typer.echo(f"{remark}.")
+    typer.echo(result.summary)
     folder.mkdir(parents=True, exist_ok=True)
     written = result.save(folder)
     if held is not None:
@@ -166,8 +168,6 @@ def _named(text: str) -> tuple[str, str]:
     name, equals, source = text.partition("=")
     if not name or (equals and not source):
         raise RandomSetError("--ood is not NAME=SOURCE", got=text, expected="such as kmnist=kmnist")
-    if name in ("test", "validation", "calibration"):
-        raise RandomSetError("this name means something else", got=name, expected="another one in --ood")
     return (name, source) if equals else (Path(text).stem, text)
 
 

@@ -101,6 +101,8 @@ def evaluate(
     if not 0 < alpha < 1:
         raise RandomSetError("alpha is no error rate", got=alpha, expected="0 < alpha < 1")
     changed = bool(noise or rotation or attacks or autoattack or timing)
+    if taken := {"test", "validation", "calibration"} & set(ood or {}):
+        raise RandomSetError("this name means something else", got=taken.pop(), expected="another one in ood")
     if (attacks or autoattack) and not isinstance(model, nn.Module):
         raise RandomSetError("an attack needs gradients", got=type(model).__name__, expected="a torch module")
     if changed and devices > 1:

@@ -38,7 +38,7 @@ class Feed:
 
     def __call__(self, batch: Any) -> tuple[Any, Any]:
         """Return inputs and labels of a batch."""
-        inputs, labels = split_batch(batch)
+        inputs, labels = (batch, None) if _is_texts(batch) else split_batch(batch)
         if hasattr(inputs, "__array__") and not isinstance(inputs, Tensor):
             inputs = torch.as_tensor(np.asarray(inputs))
         if not isinstance(inputs, Tensor):
@@ -134,7 +134,8 @@ def digests_of(inputs: Any) -> Tensor:
         numbers = inputs.detach().cpu()
         numbers = numbers.float() / 255 if numbers.dtype == torch.uint8 else numbers.to(torch.float32)
         rows: Iterable[bytes] = (row.tobytes() for row in numbers.contiguous().numpy())
-        constant = (numbers.flatten(1) == numbers.flatten(1)[:, :1]).all(1)
+        flat = numbers.reshape(len(numbers), -1)
+        constant = (flat == flat[:, :1]).all(1) & (flat.shape[1] > 1)
     else:
         rows = (str(value).encode() for value in inputs)
         constant = torch.zeros(len(inputs), dtype=torch.bool)

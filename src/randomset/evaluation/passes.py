@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
 from randomset.budgeting.inputs import is_whole
+from randomset.data.rows import is_hub
 from randomset.data.sources import Source, load_source
 from randomset.errors import (
     InvalidBeliefError,
@@ -84,6 +85,7 @@ def predictions_of(
         data = data.aligned(known) if labelled and known else data
         feed.pixels, remarks, classes = data.kind == "images", data.remarks, data.classes
         data = (data.inputs, data.labels) if labelled else data.inputs
+    feed.pixels = feed.pixels or is_hub(data)
     batches, total, samples = batches_of(data, batch_size, workers, name)
     if devices > 1:
         parts = _on_devices(predictor, batches, feed, devices, name)

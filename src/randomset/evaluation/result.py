@@ -17,7 +17,7 @@ from randomset.belief.storage import replacing
 from randomset.data.arrays import read_arrays
 from randomset.errors import FileFormatError, MissingPackageError, RandomSetError
 from randomset.evaluation.predictor import Prediction
-from randomset.evaluation.tables import Table, tables_of
+from randomset.evaluation.tables import Table, summary_of, tables_of
 
 __all__ = ["Evaluation"]
 
@@ -54,6 +54,11 @@ class Evaluation:
     def tables(self) -> list[Table]:
         """The numbers as tables."""
         return tables_of(self.numbers)
+
+    @property
+    def summary(self) -> str:
+        """The most important numbers in words."""
+        return "\n".join(summary_of(self.numbers))
 
     def to_json(self, path: str | Path | None = None) -> str:
         """Return the numbers as JSON, and write them if a path is given; what is no number becomes null."""

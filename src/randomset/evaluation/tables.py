@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Table", "tables_of"]
+__all__ = ["Table", "summary_of", "tables_of"]
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,43 @@ def tables_of(numbers: dict[str, Any]) -> list[Table]:
     if "timing" in numbers:
         tables.append(_timing(numbers["timing"]))
     return tables
+
+
+def summary_of(numbers: dict[str, Any]) -> list[str]:
+    """Say the most important numbers in words."""
+    test = numbers["test"]
+    lines = [
+        f"On {test['samples']} test inputs: accuracy {_share(test['accuracy'])}, calibration error "
+        f"{test['ece']:.4f}, mean entropy {test['scores']['entropy']['mean']:.3f} bits."
+    ]
+    threshold = numbers.get("threshold")
+    for name, found in numbers["ood"].items():
+        scores = [one for one in ("entropy", "credal width") if one in found["scores"]]
+        told = " and ".join(f"{found['scores'][one]['auroc']:.3f} by {one}" for one in scores)
+        lines.append(f"Telling {found['samples']} inputs of {name} from them: AUROC {told}.")
+    if threshold is not None:
+        kept, stopped = _share(threshold["kept"]), threshold["detected"]
+        lines.append(
+            f"An input counts as known where its {threshold['score']} is at most {threshold['value']:.4g}: "
+            f"this keeps {kept} of the test inputs"
+            + "".join(f", stops {_share(share)} of {name}" for name, share in stopped.items())
+            + "."
+        )
+    if "conformal" in numbers:
+        row, wanted = numbers["conformal"]["rows"][0], 1 - numbers["conformal"]["alpha"]
+        lines.append(
+            f"Conformal sets by {row['score']} hold the true class of {_share(row['coverage'])} (wanted: "
+            f"{wanted:.0%}) with {row['size']:.2f} classes on average."
+        )
+    if "attacks" in numbers:
+        worst = [row for row in numbers["attacks"] if row["attack"] == "all of them"][-1]
+        lines.append(
+            f"Against all attacks with ε = {worst['epsilon']:g}: accuracy {_share(worst['accuracy'])}."
+        )
+    if "timing" in numbers:
+        one, many = numbers["timing"]["latency_ms"]["median"], numbers["timing"]["throughput"]["median"]
+        lines.append(f"A prediction takes {one:.2g} ms alone; in batches, {many:.3g} inputs per second.")
+    return lines
 
 
 def _test(test: dict[str, Any]) -> Table:
@@ -219,7 +256,7 @@ def _timing(timing: dict[str, Any]) -> Table:
 
 
 def _with_unit(score: str) -> str:
-    return "entropy, bits" if score == "entropy" else score
+    return f"{score}, bits" if score in ("entropy", "non-specificity") else score
 
 
 def _share(value: float | None) -> str:

@@ -2,5 +2,28 @@
 
 from randomset.report.belief_figures import plot_bars, plot_simplex
 from randomset.report.budget_figures import plot_clusters, plot_clusters_3d, plot_overlaps
+from randomset.report.detection_figures import plot_conformal, plot_densities, plot_detection, plot_levels
+from randomset.report.evaluation_figures import (
+    draw_all,
+    plot_against_confidence,
+    plot_intervals,
+    plot_reliability,
+    plot_widths_by_class,
+)
 
-__all__ = ["plot_bars", "plot_clusters", "plot_clusters_3d", "plot_overlaps", "plot_simplex"]
+__all__ = [
+    "draw_all",
+    "plot_against_confidence",
+    "plot_bars",
+    "plot_clusters",
+    "plot_clusters_3d",
+    "plot_conformal",
+    "plot_densities",
+    "plot_detection",
+    "plot_intervals",
+    "plot_levels",
+    "plot_overlaps",
+    "plot_reliability",
+    "plot_simplex",
+    "plot_widths_by_class",
+]

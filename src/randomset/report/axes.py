@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from randomset.errors import MissingPackageError
 
@@ -10,7 +11,18 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["drawing_on", "need_matplotlib", "shortened"]
+__all__ = [
+    "MOST_CLASSES",
+    "drawing_on",
+    "name_classes",
+    "need_matplotlib",
+    "panels",
+    "plain",
+    "shortened",
+    "wide_enough",
+]
+
+MOST_CLASSES = 40  # more names cannot be read
 
 
 def need_matplotlib() -> None:
@@ -35,3 +47,33 @@ def drawing_on(ax: Axes | None, size: tuple[float, float]) -> tuple[Figure, Axes
 def shortened(text: str, length: int = 28) -> str:
     """Cut text that is too long for its place."""
     return text if len(text) <= length else text[: length - 1] + "…"
+
+
+def plain(name: str, length: int = 28) -> str:
+    """Shorten a name, and keep matplotlib from reading dollars in it as a formula."""
+    return shortened(name, length).replace("$", r"\$")
+
+
+def name_classes(ax: Axes, names: Sequence[str]) -> None:
+    """Write names of classes along the horizontal axis, upright where they would touch."""
+    short = [plain(name, 20) for name in names]
+    upright = len(short) * max(map(len, short)) > 60
+    ax.set_xticks(range(len(short)), short, rotation=90 if upright else 0)
+    ax.set_xlim(-0.7, len(short) - 0.3)
+
+
+def wide_enough(classes: int, height: float) -> tuple[float, float]:
+    """Return the size of a figure of so many classes, whose names stand upright where there are many."""
+    return max(7.5, 0.28 * classes), height + (1.5 if classes > 10 else 0)
+
+
+def panels(rows: int, columns: int, size: tuple[float, float], **options: Any) -> tuple[Figure, list[Axes]]:
+    """Make a figure of several axes."""
+    need_matplotlib()
+    from matplotlib.figure import Figure as Drawing
+
+    figure = Drawing(figsize=size, layout="constrained")  # not pyplot's: nothing is left open
+    axes = figure.subplots(rows, columns, squeeze=False, **options).ravel().tolist()
+    for ax in axes:
+        ax.spines[["top", "right"]].set_visible(False)
+    return figure, axes

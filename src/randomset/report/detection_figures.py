@@ -9,17 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from randomset.errors import RandomSetError
-from randomset.report.axes import need_matplotlib, shortened
+from randomset.report.axes import MOST_CLASSES, name_classes, panels, plain, wide_enough
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from randomset.evaluation import Evaluation
 
 __all__ = ["plot_conformal", "plot_densities", "plot_detection", "plot_levels"]
 
-MOST_CLASSES = 40  # more names cannot be read
 _BLUE, _DARK, _ORANGE = "#9ecae1", "#08519c", "#d95f0e"
 _COLOURS = (_DARK, _ORANGE, "#238b45", "#6a51a3", "#000000", "#b8860b", "#c51b8a")
 _LINES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (8, 2, 1, 2, 1, 2)), (0, (3, 5)))
@@ -224,36 +222,6 @@ def axis_name(score: str) -> str:
     'entropy, bits'
     """
     return f"{plain(score)}, bits" if score in ("entropy", "non-specificity") else plain(score)
-
-
-def plain(name: str, length: int = 28) -> str:
-    """Shorten a name, and keep matplotlib from reading dollars in it as a formula."""
-    return shortened(name, length).replace("$", r"\$")
-
-
-def name_classes(ax: Axes, names: Sequence[str]) -> None:
-    """Write names of classes along the horizontal axis, upright where they would touch."""
-    short = [plain(name, 20) for name in names]
-    upright = len(short) * max(map(len, short)) > 60
-    ax.set_xticks(range(len(short)), short, rotation=90 if upright else 0)
-    ax.set_xlim(-0.7, len(short) - 0.3)
-
-
-def wide_enough(classes: int, height: float) -> tuple[float, float]:
-    """Return the size of a figure of so many classes, whose names stand upright where there are many."""
-    return max(7.5, 0.28 * classes), height + (1.5 if classes > 10 else 0)
-
-
-def panels(rows: int, columns: int, size: tuple[float, float], **options: Any) -> tuple[Figure, list[Axes]]:
-    """Make a figure of several axes."""
-    need_matplotlib()
-    from matplotlib.figure import Figure as Drawing
-
-    figure = Drawing(figsize=size, layout="constrained")  # not pyplot's: nothing is left open
-    axes = figure.subplots(rows, columns, squeeze=False, **options).ravel().tolist()
-    for ax in axes:
-        ax.spines[["top", "right"]].set_visible(False)
-    return figure, axes
 
 
 def _look(number: int) -> dict[str, Any]:

@@ -11,19 +11,15 @@ import numpy as np
 
 from randomset.belief.storage import replacing
 from randomset.errors import RandomSetError
-from randomset.report.axes import drawing_on
+from randomset.report.axes import MOST_CLASSES, drawing_on, name_classes, panels, wide_enough
 from randomset.report.detection_figures import (
-    MOST_CLASSES,
     axis_name,
-    name_classes,
-    panels,
     plot_conformal,
     plot_densities,
     plot_detection,
     plot_levels,
     right_answers,
     scores_of,
-    wide_enough,
 )
 
 if TYPE_CHECKING:

@@ -1,0 +1,447 @@
+"""evaluate(): every kind of data and model, one pass over each, what is wrong is said, nothing is lost."""
+
+import json
+
+import datasets
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+
+from randomset import Budget, RandomSetNetwork
+from randomset.belief.decision import interval_dominance
+from randomset.data import Source, load_source
+from randomset.errors import InvalidBeliefError, LabelError, RandomSetError, ShapeError
+from randomset.evaluation import Evaluation, Prediction, Threshold, as_predictor, evaluate
+from randomset.evaluation.accuracy import brier_score, negative_log_likelihood
+from randomset.evaluation.calibration import calibration_error
+from randomset.evaluation.conformal import Conformal
+from randomset.evaluation.feeding import digests_of
+from randomset.evaluation.ood import detection, rank_average
+from randomset.nn import backbones
+from randomset.nn.preprocessing import Standardise
+
+
+def points(samples=120, shift=0.0, seed=0):
+    """Three clouds in the plane, and their classes."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.arange(samples) % 3
+    centres = torch.tensor([[0.0, 3.0], [3.0, -2.0], [-3.0, -2.0]])
+    return centres[labels] + torch.randn(samples, 2, generator=generator) + shift, labels
+
+
+def model(inputs):
+    """Softmax of the distances to the centres."""
+    centres = torch.tensor([[0.0, 3.0], [3.0, -2.0], [-3.0, -2.0]])
+    return (-(torch.cdist(inputs.float(), centres) ** 2) / 2).softmax(1)
+
+
+def network(classes="abc", seed=0):
+    """A random-set network that has learned nothing."""
+    torch.manual_seed(seed)
+    budget = Budget.from_sets([set(classes[:2])], list(classes))
+    found = RandomSetNetwork(backbones.mlp(2, (8,)), budget)
+    nn.init.normal_(found.head.layers[-1].weight, std=2.0)
+    return found.eval()
+
+
+def image_network(channels=1, size=8):
+    torch.manual_seed(0)
+    backbone, budget = backbones.small_cnn(channels, size, width=16), Budget.from_sets([{0, 1}], 10)
+    found = RandomSetNetwork(backbone, budget, preprocess=Standardise(0.3, 0.4))
+    nn.init.normal_(found.head.layers[-1].weight, std=2.0)
+    return found.eval()
+
+
+def assert_alike(found, expected):
+    """Numbers that differ by the rounding of other batches."""
+    assert found["samples"] == expected["samples"]
+    for name in ("accuracy", "nll", "brier", "ece", "confidence"):
+        assert found[name] == pytest.approx(expected[name], rel=1e-4), name
+
+
+TEST, UNKNOWN = points(), torch.randn(50, 2, generator=torch.Generator().manual_seed(9)) * 3
+
+
+class TestNumbers:
+    """What evaluate reports is what the functions give on the model's outputs."""
+
+    def test_of_a_function(self):
+        result = evaluate(
+            model, TEST, {"noise": UNKNOWN}, validation=points(seed=1), calibration=points(seed=2)
+        )
+        p, labels = model(TEST[0]), TEST[1]
+        test = result["test"]
+        assert test["samples"] == 120
+        assert test["accuracy"] == pytest.approx((p.argmax(1) == labels).double().mean().item())
+        assert test["nll"] == pytest.approx(negative_log_likelihood(p, labels))
+        assert test["brier"] == pytest.approx(brier_score(p, labels))
+        assert test["ece"] == pytest.approx(calibration_error(p, labels))
+        assert sum(test["reliability"]["count"]) == 120
+        known, unknown = Prediction(p), Prediction(model(UNKNOWN))
+        for score in ("entropy", "1 - maximum"):
+            expected = detection(known.scores[score], unknown.scores[score])
+            found = result["ood"]["noise"]["scores"][score]
+            assert (found["auroc"], found["fpr95"]) == (expected.auroc, expected.fpr95)
+            assert found["unknown"]["mean"] == pytest.approx(unknown.scores[score].mean().item())
+        held = Prediction(model(points(seed=1)[0]))
+        ranked = [rank_average(held.scores, one.scores) for one in (known, unknown)]
+        expected = detection(*ranked).auroc
+        assert result["ood"]["noise"]["scores"]["rank average"]["auroc"] == pytest.approx(expected)
+
+    def test_the_threshold_keeps_its_share_of_validation_data(self):
+        held = points(200, seed=1)
+        result = evaluate(model, TEST, {"noise": UNKNOWN}, validation=held, keep=0.8)
+        threshold = Threshold.keeping(0.8, Prediction(model(held[0])).scores["entropy"], "entropy")
+        found = result["threshold"]
+        assert (found["value"], found["share"], found["validation_samples"]) == (threshold.value, 0.8, 200)
+        kept = Prediction(model(TEST[0])).scores["entropy"] <= threshold.value
+        stopped = Prediction(model(UNKNOWN)).scores["entropy"] > threshold.value
+        assert found["kept"] == pytest.approx(kept.double().mean().item())
+        assert found["detected"]["noise"] == pytest.approx(stopped.double().mean().item())
+        right = model(TEST[0])[kept].argmax(1) == TEST[1][kept]
+        assert found["accuracy_of_kept"] == pytest.approx(right.double().mean().item())
+        other = Threshold("1 - maximum", 0.1, 0.5)
+        assert evaluate(model, TEST, threshold=other)["threshold"]["score"] == "1 - maximum"
+
+    def test_conformal_sets(self):
+        calibration = points(300, seed=2)
+        result = evaluate(model, TEST, calibration=calibration, alpha=0.2, seed=5)
+        rows = result["conformal"]["rows"]
+        assert [(row["score"], row["by_class"]) for row in rows] == [
+            (score, by) for score in ("1 - BetP", "APS", "RAPS") for by in (False, True)
+        ]
+        conformal = Conformal(Prediction(model(calibration[0])), calibration[1], "1 - BetP", seed=5)
+        expected = Conformal.measure(conformal.sets(Prediction(model(TEST[0])), 0.2), TEST[1])
+        assert rows[0]["coverage"] == pytest.approx(expected.coverage)
+        assert rows[0]["class_size"] == pytest.approx(expected.size_by_class.tolist())
+        assert result["conformal"]["samples"] == 300
+
+    def test_a_random_set_network_has_bounds(self):
+        found = network()
+        result = evaluate(found, TEST, {"noise": UNKNOWN}, validation=points(seed=1))
+        answer = found.predict(TEST[0])
+        scores = result["test"]["scores"]
+        assert scores["credal width"]["mean"] == pytest.approx(answer.credal_width.mean().item(), rel=1e-5)
+        names = [row["score"] for row in result["conformal"]["rows"]]
+        assert names[:4] == ["1 - Pl"] * 2 + ["1 - Bel"] * 2
+        size = interval_dominance(answer.mass, answer.budget).sum(1).double().mean().item()
+        assert result["decisions"]["interval dominance"]["size"] == pytest.approx(size)
+        assert result.classes == ("a", "b", "c")
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        yield from zip(*TEST, strict=True)
+
+
+class Points(Dataset):
+    def __len__(self):
+        return len(TEST[0])
+
+    def __getitem__(self, place):
+        return TEST[0][place], int(TEST[1][place])
+
+
+KINDS = {
+    "tensors": lambda: TEST,
+    "arrays": lambda: (TEST[0].numpy(), TEST[1].numpy()),
+    "tensor data set": lambda: TensorDataset(*TEST),
+    "data set": Points,
+    "stream": lambda: DataLoader(Stream(), batch_size=7),
+    "loader": lambda: DataLoader(TensorDataset(*TEST), batch_size=50),
+    "batches": lambda: list(zip(TEST[0].split(50), TEST[1].split(50), strict=True)),
+    "source": lambda: Source("points", "features", *TEST, ("0", "1", "2")),
+}
+
+
+class TestData:
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_every_kind(self, kind):
+        expected = evaluate(model, TEST)
+        found = evaluate(model, KINDS[kind](), batch_size=33)
+        assert_alike(found["test"], expected["test"])
+
+    @pytest.mark.parametrize(
+        "make",
+        [
+            lambda: model,
+            lambda: as_predictor(model),
+            lambda: lambda x: model(x).numpy(),
+            lambda: lambda x: (model(x).tolist(), {"own": np.arange(len(x)).astype(float)}),
+        ],
+    )
+    def test_every_kind_of_model(self, make):
+        result = evaluate(make(), TEST)
+        assert result["test"]["accuracy"] == evaluate(model, TEST)["test"]["accuracy"]
+
+    def test_a_module_gives_logits(self):
+        layer = nn.Linear(2, 3)
+        result = evaluate(layer, TEST)
+        right = layer(TEST[0]).argmax(1) == TEST[1]
+        assert result["test"]["accuracy"] == pytest.approx(right.double().mean().item())
+
+    def test_names_and_paths(self, tmp_path):
+        digits = load_source("digits")
+        np.savez(tmp_path / "a.npz", images=digits.inputs[:40].numpy(), labels=digits.labels[:40].numpy())
+        found = image_network()
+        by_name = evaluate(found, "digits")
+        assert by_name["test"]["samples"] == 1797
+        path = evaluate(found, tmp_path / "a.npz", {"all": digits.inputs[100:]})
+        assert path["test"]["samples"] == 40
+        assert path["ood"]["all"]["samples"] == 1697
+
+    def test_classes_are_matched_by_name(self, tmp_path):
+        """The file numbers its classes in another order than the network."""
+        inputs, labels = TEST
+        names = np.array(["c", "a", "b"])
+        np.savez(tmp_path / "a.npz", features=inputs.numpy(), labels=names[labels.numpy()])
+        found = network()
+        result = evaluate(found, tmp_path / "a.npz")
+        right = np.array(found.predict(inputs).label_names) == names[labels.numpy()]
+        assert result["test"]["accuracy"] == pytest.approx(right.mean())
+        np.savez(
+            tmp_path / "b.npz", features=inputs.numpy(), labels=np.array(["x", "a", "b"])[labels.numpy()]
+        )
+        with pytest.raises(LabelError, match="class that is not known; got x"):
+            evaluate(found, tmp_path / "b.npz")
+
+    def test_images_are_made_to_fit_and_it_is_said(self):
+        digits = load_source("digits")
+        colour = torch.randint(0, 256, (30, 3, 32, 32), dtype=torch.uint8)
+        result = evaluate(image_network(), digits, {"colour": colour, "same": torch.rand(9, 1, 8, 8)})
+        assert result["remarks"] == [
+            "colour: colour turned to grey",
+            "colour: resized from 32 × 32 to 8 × 8",
+            "colour: divided by 255",
+        ]
+        bytes_only = (digits.inputs * 255).round().to(torch.uint8), digits.labels
+        back = evaluate(image_network(), bytes_only, {"floats": torch.rand(9, 1, 8, 8)})
+        assert back["remarks"] == ["floats: multiplied by 255"]
+        with pytest.raises(ShapeError, match=r"do not fit.*\(5,\).*\(2,\)"):
+            evaluate(model, TEST, {"other": torch.zeros(3, 5)})
+
+    def test_hugging_face(self):
+        pixels = np.random.default_rng(0).integers(0, 256, (12, 8, 8), dtype=np.uint8)
+        names = [str(c) for c in range(10)]
+        features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=names)})
+        rows = {"image": [Image.fromarray(one) for one in pixels], "label": [k % 10 for k in range(12)]}
+        table = datasets.Dataset.from_dict(rows, features)
+        result = evaluate(image_network(), table, workers=0)
+        expected = evaluate(image_network(), (torch.from_numpy(pixels)[:, None], torch.arange(12) % 10))
+        assert_alike(result["test"], expected["test"])
+
+    def test_texts(self):
+        texts = ["good", "bad", "good good", "bad bad"]
+        source = Source("words", "text", texts, torch.tensor([0, 1, 0, 1]), ("good", "bad"))
+        result = evaluate(
+            lambda words: [[0.9, 0.1] if "good" in word else [0.1, 0.9] for word in words],
+            source,
+            {"others": ["tree", "house"]},
+        )
+        assert result["test"]["accuracy"] == 1
+        assert result["ood"]["others"]["scores"]["entropy"]["auroc"] == 0.5
+        with pytest.raises(RandomSetError, match="1 of 2, the first in row 1"):
+            evaluate(lambda words: [[1.0, 0.0]] * len(words), source, {"same": ["tree", "bad"]})
+
+    def test_one_pass_over_each_set(self):
+        seen = []
+
+        def counting(inputs):
+            seen.append(len(inputs))
+            return model(inputs)
+
+        evaluate(counting, TEST, {"noise": UNKNOWN}, validation=points(60, seed=3), batch_size=1000)
+        assert seen == [120, 50, 60]
+
+
+class TestMistakes:
+    def test_unknown_inputs_that_are_test_inputs(self):
+        mixed = torch.cat((UNKNOWN[:4], TEST[0][:2]))
+        with pytest.raises(RandomSetError, match=r"mixed holds inputs of the test data; got 2 of 6.*row 4"):
+            evaluate(model, TEST, {"mixed": mixed})
+
+    def test_bytes_and_floats_are_the_same_pixels(self):
+        images = torch.randint(0, 256, (5, 1, 4, 4), dtype=torch.uint8)
+        assert torch.equal(digests_of(images), digests_of(images.float() / 255))
+        assert (digests_of(torch.full((2, 1, 4, 4), 0.5)) == 0).all()  # empty pictures overlap with nothing
+
+    def test_a_nan_is_located(self):
+        inputs = points(100)[0].clone()
+        inputs[57] = torch.nan
+        with pytest.raises(InvalidBeliefError, match=r"on test; .*input 57 \(batch 1, place 7\)"):
+            evaluate(model, (inputs, points(100)[1]), batch_size=50)
+        with pytest.raises(InvalidBeliefError, match=r"on test; got nan.*input 57 \(batch 1, place 7\)"):
+            evaluate(network(), (inputs, points(100)[1]), batch_size=50)
+
+    @pytest.mark.parametrize(
+        ("call", "message"),
+        [
+            (lambda: evaluate(3, TEST), "cannot be measured; got int"),
+            (lambda: evaluate(model, (TEST[0], TEST[1] + 1)), "outside the classes; got 3 at row 2"),
+            (lambda: evaluate(model, (TEST[0], TEST[1][:-1])), "do not match; got 120 and 119"),
+            (lambda: evaluate(model, TEST[0]), "test has no labels"),
+            (lambda: evaluate(model, (TEST[0], TEST[0])), "no classes; got torch.float32"),
+            (lambda: evaluate(model, (TEST[0][:0], TEST[1][:0])), "do not match"),
+            (lambda: evaluate(model, []), "no batch of test"),
+            (lambda: evaluate(model, 7), "no known kind; got int"),
+            (
+                lambda: evaluate(model, TEST, score="width"),
+                "no such score; got width; expected one of",
+            ),
+            (lambda: evaluate(model, TEST, {"test": UNKNOWN}), "means something else; got test"),
+            (lambda: evaluate(model, TEST, alpha=1.5), "alpha"),
+            (lambda: evaluate(model, TEST, batch_size=0), "batch_size"),
+            (lambda: evaluate(model, TEST, attacks=(0.1,)), "needs gradients"),
+            (lambda: evaluate(model, TEST, noise=(0.1,)), "range of pixels"),
+            (lambda: evaluate(model, TEST, validation=points(20), keep=0), "cannot be kept"),
+            (lambda: evaluate(nn.Linear(5, 3), TEST), r"cannot take the inputs of test.*\(2,\)"),
+            (lambda: evaluate(lambda x: x, TEST), "no probabilities on test"),
+            (lambda: evaluate(model, "nothing"), "no such data"),
+        ],
+    )
+    def test_what_is_wrong_is_said(self, call, message):
+        with pytest.raises(RandomSetError, match=message):
+            call()
+
+
+class TestResult:
+    @pytest.fixture(scope="class")
+    @classmethod
+    def result(cls):
+        return evaluate(
+            image_network(),
+            load_source("digits"),
+            {"noise | strange/name": torch.rand(40, 1, 8, 8)},
+            validation=load_source("digits").part(torch.arange(300)),
+            noise=(0.3,),
+            rotation=((-30, 30),),
+            attacks=(0.0, 0.05),
+            samples=20,
+            timing=True,
+        )
+
+    def test_everything_is_kept(self, result, tmp_path):
+        written = result.save(tmp_path)
+        assert [path.name for path in written] == ["evaluation.json", "evaluation.md", "scores.npz"]
+        again = Evaluation.load(tmp_path)
+        assert again.numbers == json.loads(json.dumps(result.numbers))
+        assert again.to_markdown() == result.to_markdown() == (tmp_path / "evaluation.md").read_text()
+        for name, prediction in result.predictions.items():
+            other = again.predictions[name]
+            assert torch.equal(prediction.probabilities, other.probabilities)
+            assert torch.equal(prediction.lower, other.lower)
+            assert list(prediction.scores) == list(other.scores)
+            for score in prediction.scores:
+                assert torch.equal(prediction.scores[score], other.scores[score])
+        assert torch.equal(again.labels["test"], result.labels["test"])
+
+    def test_as_a_table_of_inputs(self, result, tmp_path):
+        import pandas
+
+        frame = pandas.read_parquet(result.save_scores(tmp_path / "scores.parquet"))
+        assert len(frame) == 1797 + 40 + 300
+        test = frame[frame["set"] == "test"]
+        assert (test["label"] == test["predicted"]).mean() == pytest.approx(result["test"]["accuracy"])
+        assert test["entropy"].mean() == pytest.approx(result["test"]["scores"]["entropy"]["mean"], rel=1e-5)
+        assert (frame[frame["set"] != "test"]["label"] == -1).sum() == 40
+        with pytest.raises(RandomSetError, match=r"\.npz or \.parquet"):
+            result.save_scores(tmp_path / "scores.csv")
+
+    def test_tables(self, result):
+        titles = [table.title for table in result.tables]
+        assert titles == [
+            "Test data, 1797 inputs",
+            "Telling unknown inputs from known ones",
+            "Threshold to deploy",
+            "Leaving out the least sure",
+            "Decisions for sets of classes",
+            "Conformal sets",
+            "Noise, 20 test inputs",
+            "Rotation, 20 test inputs",
+            "Attacks, 20 test inputs",
+            "Time of a prediction with its uncertainty",
+        ]
+        for table in result.tables:
+            assert all(len(row) == len(table.columns) for row in table.rows)
+        text = result.to_markdown()
+        assert f"| accuracy | {100 * result['test']['accuracy']:.2f} % |" in text
+        assert "noise \\| strange/name (40)" in text
+        assert str(result) == result._repr_markdown_() == text
+        assert "1797 test inputs" in repr(result)
+        assert result.summary.startswith("On 1797 test inputs: accuracy")
+
+    def test_attacks_of_no_size_change_nothing(self, result):
+        clean = next(row["accuracy"] for row in result["attacks"] if row["attack"] == "none")
+        rows = [row for row in result["attacks"] if row["epsilon"] == 0 and row["attack"] != "none"]
+        assert len(rows) == 7
+        assert {row["accuracy"] for row in rows} == {clean}
+        worst = {
+            row["epsilon"]: row["accuracy"] for row in result["attacks"] if row["attack"] == "all of them"
+        }
+        each = [row["accuracy"] for row in result["attacks"] if row["epsilon"] == 0.05]
+        assert worst[0.05] <= min(each)
+
+    def test_levels(self, result):
+        assert [row["level"] for row in result["noise"]] == [None, 0.3]
+        assert [row["level"] for row in result["rotation"]] == [None, [-30, 30]]
+        assert result["noise"][0] == result["rotation"][0]
+
+    def test_time(self, result):
+        timing = result["timing"]
+        for name in ("latency_ms", "throughput", "ratio_single", "ratio_batch"):
+            assert 0 < timing[name]["low"] <= timing[name]["median"] <= timing[name]["high"]
+
+    def test_json_has_no_nan(self, tmp_path):
+        """A class that does not occur has no coverage."""
+        inputs, labels = points(30)
+        some = labels != 2
+        result = evaluate(model, (inputs[some], labels[some]), validation=points(seed=4))
+        text = result.to_json(tmp_path / "a.json")
+        assert "NaN" not in text
+        assert json.loads(text)["conformal"]["rows"][0]["class_coverage"][2] is None
+
+    def test_what_was_not_measured(self, result, tmp_path):
+        with pytest.raises(KeyError, match="was not measured"):
+            result["speed"]
+        assert "noise" in result
+        assert "speed" not in result
+        with pytest.raises(RandomSetError, match="cannot be read"):
+            Evaluation.load(tmp_path)
+        (tmp_path / "evaluation.json").write_text("[]")
+        with pytest.raises(RandomSetError, match="no evaluation"):
+            Evaluation.load(tmp_path)
+
+
+class TestThresholdFile:
+    def test_round_trip(self, tmp_path):
+        assert Threshold.load(tmp_path) is None
+        threshold = Threshold("mass on Θ", 0.25, 0.9)
+        threshold.save(tmp_path)
+        assert Threshold.load(tmp_path) == threshold
+
+    @pytest.mark.parametrize("content", ["", "[]", "{}", '{"format": "randomset.threshold", "version": 2}'])
+    def test_damaged(self, tmp_path, content):
+        (tmp_path / "threshold.json").write_text(content)
+        with pytest.raises(RandomSetError, match=r"threshold cannot be read.*threshold\.json"):
+            Threshold.load(tmp_path)
+
+
+@pytest.mark.slow
+def test_two_processes_say_what_one_says():
+    found, data = network(), TensorDataset(*points(101))
+    one = evaluate(found, data)
+    two = evaluate(found, data, devices=2, batch_size=16)
+    for name, score in one.predictions["test"].scores.items():
+        assert torch.allclose(score, two.predictions["test"].scores[name], atol=1e-6), name
+    assert torch.equal(one.labels["test"], two.labels["test"])
+    assert_alike(two["test"], one["test"])
+
+
+def test_what_two_processes_cannot_do():
+    with pytest.raises(RandomSetError, match="in one process"):
+        evaluate(network(), TEST, devices=2, timing=True)
+    with pytest.raises(RandomSetError, match="cannot be shared among devices"):
+        evaluate(network(), KINDS["batches"](), devices=2)
