@@ -14,10 +14,12 @@ import time
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from sklearn.datasets import load_digits
 
 import randomset
 from randomset import Budget, cli
+from randomset.evaluation import Evaluation, Threshold
 
 
 def run(*arguments, cwd, **extra):
@@ -33,6 +35,12 @@ def run_here(monkeypatch, capsys, *arguments, cwd):
     with pytest.raises(SystemExit) as ended:
         cli.main()
     return ended.value.code, capsys.readouterr().err
+
+
+def threshold_of(folder):
+    threshold = Threshold.load(folder)
+    assert threshold is not None
+    return threshold
 
 
 @pytest.fixture
@@ -140,17 +148,22 @@ class TestTrainAndPredict:
         names = {path.name for path in (folder / "run").iterdir()}
         assert names >= {"config.json", "budget.json", "model.safetensors", "metrics.csv", "checkpoints"}
         test = json.loads((folder / "run" / "test.json").read_text())
-        assert len(test["rows"]) == test["samples"] == 359
+        split = json.loads((folder / "run" / "split.json").read_text())
+        assert len(split["test"]) == test["samples"] == 359
+        assert (len(split["validation"]), len(split["calibration"])) == (180, 90)
         digits = randomset.data.load_source("digits")
-        answer = randomset.RandomSetNetwork.load(folder / "run").predict(digits.inputs[test["rows"]])
-        right = answer.labels == digits.labels[test["rows"]]
+        network = randomset.RandomSetNetwork.load(folder / "run")
+        answer = network.predict(digits.inputs[split["test"]])
+        right = answer.labels == digits.labels[split["test"]]
+        threshold = threshold_of(folder / "run")
+        known = network.predict(digits.inputs[split["validation"]]).entropy <= threshold.value
+        assert 0.95 <= known.double().mean() < 0.96
         assert test["accuracy"] == pytest.approx(right.float().mean().item())
         assert json.loads((folder / "run" / "config.json").read_text())["config"]["backbone"] == "small_cnn"
         assert "Calibrated on 180 samples" in said
         assert "On 359 samples that were held back: accuracy" in said
         assert said.splitlines()[-2].startswith("Wrote model.safetensors")
-        assert said.splitlines()[-1] == "Next: randomset predict run INPUT.npz --format csv"
-        network = randomset.RandomSetNetwork.load(folder / "run")
+        assert said.splitlines()[-1].startswith("Next: randomset evaluate run --ood NAME=SOURCE")
         assert network.notes["test"]["samples"] == 359
         assert network.budget.num_sets == 5
 
@@ -172,6 +185,7 @@ class TestTrainAndPredict:
             assert float(row["confidence"]) == pytest.approx(confidence.item(), rel=1e-4)
             assert float(row["credal_width"]) == pytest.approx(width.item(), abs=1e-4)
             assert float(row["lower"]) <= float(row["confidence"]) <= float(row["upper"])
+            assert row["known"] == str(float(row["entropy"]) <= threshold_of(folder / "run").value)
             assert sum(float(row[f"p({c})"]) for c in range(10)) == pytest.approx(1, abs=1e-3)
 
     def test_predictions_as_jsonl_into_a_file(self, trained):
@@ -183,6 +197,77 @@ class TestTrainAndPredict:
         assert len(lines) == 1797
         assert sum(part["mass"] for part in lines[0]["masses"]) == pytest.approx(1, abs=1e-4)
         assert lines[0]["probabilities"][lines[0]["label"]] == pytest.approx(lines[0]["confidence"])
+
+    def test_images_in_a_folder_are_converted_and_named(self, trained):
+        folder, _ = trained
+        (folder / "photos").mkdir()
+        for name, size in (("a.png", (40, 30)), ("b.jpg", (9, 9))):
+            Image.fromarray(np.full((*size, 3), 128, np.uint8)).save(folder / "photos" / name)
+        (folder / "photos" / "c.png").write_text("no image")
+        out = run("predict", "run", "photos", cwd=folder)
+        assert out.returncode == 0, out.stderr
+        rows = list(csv.DictReader(io.StringIO(out.stdout)))
+        assert [row["input"] for row in rows] == ["photos/a.png", "photos/b.jpg"]
+        assert "photos: colour turned to grey." in out.stderr
+        assert "1 of 3 images could not be read" in out.stderr
+        strict = run("predict", "run", "photos", "--strict", cwd=folder)
+        assert strict.returncode == 2
+        assert "c.png" in strict.stderr
+        assert "Traceback" not in strict.stderr
+
+    def test_an_evaluation(self, trained):
+        folder, _ = trained
+        shutil.copytree(folder / "run", folder / "measured")
+        rng = np.random.default_rng(0)
+        np.savez(folder / "noise.npz", images=rng.integers(0, 256, (60, 28, 28, 3), dtype=np.uint8))
+        options = ("--samples", 20, "--keep", 0.9, "--score", "credal width", "--alpha", 0.1)
+        out = run("evaluate", "measured", "--ood", "noise=noise.npz", *options, cwd=folder)
+        assert out.returncode == 0, out.stderr
+        result = Evaluation.load(folder / "measured")
+        assert result["test"]["samples"] == 359
+        assert result["test"]["accuracy"] == pytest.approx(
+            json.loads((folder / "run" / "test.json").read_text())["accuracy"]
+        )
+        assert result["ood"]["noise"]["samples"] == 60
+        assert result["conformal"]["samples"] == 90
+        assert result["conformal"]["alpha"] == 0.1
+        assert len(result["noise"]) == len(result["rotation"]) == 8
+        assert "noise: colour turned to grey" in result["remarks"]
+        threshold = threshold_of(folder / "measured")
+        assert (threshold.score, threshold.share) == ("credal width", 0.9)
+        assert result["threshold"]["value"] == threshold.value
+        assert len(list((folder / "measured" / "figures").glob("*.png"))) == 11
+        assert f"accuracy {100 * result['test']['accuracy']:.2f} %" in out.stdout
+        assert "Wrote measured/evaluation.json." in out.stdout
+        again = run("evaluate", "measured", "--ood", "noise.npz", *options, "--no-figures", cwd=folder)
+        assert again.returncode == 0, again.stderr
+        assert Evaluation.load(folder / "measured")["ood"] == result["ood"]  # named by its file, the same
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (["--ood", "digits"], "digits holds inputs of the test data; got 359 of 1797"),
+            (["--ood", "a="], "NAME=SOURCE"),
+            (["--ood", "a=nothing.npz"], "no such data"),
+            (["--ood", "mnist"], "mnist is not here"),
+            (["--test", "one.npz"], "one class only"),
+            (["--test", "strange.npz"], "a class that is not known; got x"),
+            (["--score", "depth"], "no such score"),
+            (["--keep", "1.5"], "cannot be kept"),
+            (["--samples", "0"], "--samples"),
+            (["--ood", "test=digits"], "means something else"),
+        ],
+    )
+    def test_mistakes_of_evaluation(self, trained, arguments, message, monkeypatch, capsys):
+        folder, _ = trained
+        np.savez(folder / "one.npz", images=np.ones((3, 8, 8)), labels=np.zeros(3, int))
+        np.savez(folder / "strange.npz", images=np.ones((2, 8, 8)), labels=np.array(["x", "1"]))
+        monkeypatch.setenv("RANDOMSET_DATA", str(folder))
+        code, error = run_here(monkeypatch, capsys, "evaluate", "run", *arguments, cwd=folder)
+        assert code == 2
+        assert message in error
+        assert "Traceback" not in error
+        assert not (folder / "run" / "evaluation.json").exists()
 
     def test_killed_between_training_and_its_last_file(self, trained):
         """`fit` has written the model, the test has not been made: that is no finished run."""
@@ -243,7 +328,10 @@ class TestTrainAndPredict:
 
 MISTAKES = {
     "no source": (["train"], "no source"),
-    "unknown source": (["train", "imagenet"], "digits"),
+    "unknown source": (["train", "cifar11"], "digits"),
+    "a set that is not here": (["train", "imagenet"], "imagenet-train.npz"),
+    "no run to evaluate": (["evaluate", "nowhere"], "no network here"),
+    "two of one name": (["evaluate", "nowhere", "--ood", "a=b", "--ood", "a=c"], "same name"),
     "unknown backbone": (["train", "digits", "--backbone", "vgg"], "small_cnn"),
     "unknown recipe": (["train", "digits", "--recipe", "slow"], "paper, fast"),
     "bad sets": (["train", "digits", "--sets", "many"], "--sets"),

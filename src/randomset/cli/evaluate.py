@@ -70,8 +70,8 @@ def evaluate(
     if len(unknown) != len(ood or []):
         raise RandomSetError("two sources have the same name", got=", ".join(ood or []))
     folder = run if out is None else out
-    check_writable(folder / "evaluation.json")
     network = RandomSetNetwork.load(run)
+    check_writable(folder / "evaluation.json")
     load = _Loader(network, strict)
     tested, held, calibrating = _own_data(run, load, test, validation)
     others = {

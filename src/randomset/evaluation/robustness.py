@@ -171,11 +171,20 @@ def _autoattack(model: nn.Module, seed: int) -> Attack:
             from pyautoattack import AutoAttack
         except ImportError:
             raise MissingPackageError("pyautoattack", "attack") from None
+        with torch.no_grad():
+            outputs = logits(images[:1]).shape[1]
+        if outputs < 4:
+            raise RandomSetError(
+                "AutoAttack needs four classes",
+                got=f"{outputs} classes",
+                remedy="Leave it out: PGD has no limit",
+            )
         logging.getLogger("auto-attack").setLevel(logging.ERROR)
         found = AutoAttack(
             logits, norm="Linf", eps=epsilon, version="standard", device=images.device, seed=seed
         )
         found.verbose = False
+        found.apgd_targeted.n_target_classes = found.fab.n_target_classes = min(9, outputs - 1)
         with torch.random.fork_rng(devices=[]):
             changed, _ = found.run_standard_evaluation(images, labels, batch_size=len(images))
         # What leaves the cube by rounding is brought back.
