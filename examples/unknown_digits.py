@@ -11,15 +11,15 @@ import argparse
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
-from sklearn.metrics import average_precision_score, roc_auc_score
 from torch import Tensor
 
 import randomset as rs
 from randomset.data import Source, load_source
-from randomset.training.calibration import calibration_error
+from randomset.evaluation import evaluate
 from randomset.training.method import MethodConfig, MethodResult, train_method
 
 OUT = Path("demo")
@@ -49,20 +49,13 @@ class Split:
         return cls(train, val, test, digits.inputs[~known], source.classes)
 
 
-def measured(
-    known: Tensor, unknown: Tensor, labels: Tensor, width: tuple[Tensor, Tensor] | None
-) -> list[float]:
-    """Return the row of a model: from its probabilities, and the widths of its intervals if it has any."""
-    right = (known.argmax(1) == labels).double()
-    row = [right.mean().item(), calibration_error(known.amax(1), right)]
-    target = np.r_[np.zeros(len(known)), np.ones(len(unknown))]  # unknown is the positive class
-    both = torch.cat((known, unknown))
-    entropy = torch.special.entr(both).sum(1) / np.log(2)
-    for score in (entropy, None if width is None else torch.cat(width)):
-        if score is None:
-            row += [float("nan")] * 2
-            continue
-        row += [roc_auc_score(target, score.numpy()), average_precision_score(target, score.numpy())]
+def measured(model: Any, split: Split) -> list[float]:
+    """Return the row of a model: it has widths only if it has bounds."""
+    result = evaluate(model, split.test, {"unknown": split.unknown}, progress=False)
+    row = [result["test"]["accuracy"], result["test"]["ece"]]
+    for score in ("entropy", "credal width"):
+        found = result["ood"]["unknown"]["scores"].get(score, {})
+        row += [found.get("auroc", float("nan")), found.get("auprc", float("nan"))]
     return row
 
 
@@ -73,17 +66,7 @@ def run(digits: Source, seed: int) -> tuple[list[list[float]], MethodResult, Spl
     result = train_method(
         config, *split.train, split.classes, split.val, say=print if seed == 0 else lambda _: None
     )
-    assert result.plain is not None
-    with torch.no_grad():
-        plain = [result.plain(x).softmax(1) for x in (split.test[0], split.unknown)]
-    known, unknown = (result.network.predict(x) for x in (split.test[0], split.unknown))
-    rows = [
-        measured(plain[0], plain[1], split.test[1], None),
-        measured(
-            known.pignistic, unknown.pignistic, split.test[1], (known.credal_width, unknown.credal_width)
-        ),
-    ]
-    return rows, result, split
+    return [measured(result.plain, split), measured(result.network, split)], result, split
 
 
 def table(rows: np.ndarray, spread: np.ndarray | None) -> str:

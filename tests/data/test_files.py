@@ -269,8 +269,13 @@ def test_labels_follow_the_names_of_a_network(tmp_path):
     source = load_source(tmp_path / "a.npz")
     assert source.labels.tolist() == [1, 0, 1]
     assert source.aligned(("dog", "bird", "cat")).labels.tolist() == [0, 2, 0]
+    assert source.part(torch.tensor([1])).aligned(("cat", "bird")).labels.tolist() == [0]  # no dog there
     with pytest.raises(LabelError, match="a class that is not known; got dog in a"):
         source.aligned(("cat", "bird"))
+    sets = np.array([[1, 1, 0], [0, 1, 0], [1, 0, 0]])
+    np.savez(tmp_path / "b.npz", features=np.eye(3), labels=sets, classes=np.array(list("xyz")))
+    masks = load_source(tmp_path / "b.npz").aligned(tuple("yx"))  # z never occurs
+    assert masks.labels.tolist() == [[True, True], [True, False], [False, True]]
 
 
 class TestLargeArrays:

@@ -77,18 +77,21 @@ class Source:
         if tuple(classes) == self.classes:
             return self
         place = {name: number for number, name in enumerate(classes)}
-        if strange := [name for name in self.classes if name not in place]:
+        mask = self.labels.dim() == 2
+        codes = self.labels.any(0).nonzero()[:, 0] if mask else self.labels[self.labels >= 0].unique()
+        present = [self.classes[code] for code in codes.tolist()]
+        if strange := [name for name in present if name not in place]:
             raise LabelError(
                 "the data have a class that is not known",
                 got=f"{strange[0]} in {self.name}",
                 expected=f"classes among {', '.join(list(classes)[:10])}{'…' * (len(classes) > 10)}",
             )
-        order = torch.tensor([place[name] for name in self.classes])
-        if self.labels.dim() == 1:
-            labels = torch.where(self.labels >= 0, order[self.labels], -1)
-        else:
+        if mask:
             labels = torch.zeros(len(self), len(classes), dtype=torch.bool)
-            labels[:, order] = self.labels
+            labels[:, [place[name] for name in present]] = self.labels[:, codes]
+        else:
+            order = torch.tensor([place.get(name, -1) for name in self.classes] or [-1])
+            labels = torch.where(self.labels >= 0, order[self.labels], -1)
         return replace(self, labels=labels, classes=tuple(classes))
 
 
