@@ -150,7 +150,8 @@ KINDS = {
     "arrays": lambda: (TEST[0].numpy(), TEST[1].numpy()),
     "tensor data set": lambda: TensorDataset(*TEST),
     "data set": Points,
-    "stream": lambda: DataLoader(Stream(), batch_size=7),
+    "stream": Stream,
+    "loader of a stream": lambda: DataLoader(Stream(), batch_size=7),
     "loader": lambda: DataLoader(TensorDataset(*TEST), batch_size=50),
     "batches": lambda: list(zip(TEST[0].split(50), TEST[1].split(50), strict=True)),
     "source": lambda: Source("points", "features", *TEST, ("0", "1", "2")),
@@ -229,7 +230,7 @@ class TestData:
         features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=names)})
         rows = {"image": [Image.fromarray(one) for one in pixels], "label": [k % 10 for k in range(12)]}
         table = datasets.Dataset.from_dict(rows, features)
-        result = evaluate(image_network(), table, workers=0)
+        result = evaluate(image_network(), table)
         expected = evaluate(image_network(), (torch.from_numpy(pixels)[:, None], torch.arange(12) % 10))
         assert_alike(result["test"], expected["test"])
 

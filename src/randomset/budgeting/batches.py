@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.data import IterableDataset
 
 from randomset.errors import RandomSetError
 
-__all__ = ["as_floating", "call_with", "evaluating", "flat_features", "moved", "split_batch"]
+__all__ = ["as_floating", "call_with", "evaluating", "flat_features", "moved", "split_batch", "usual_workers"]
 
 
 def call_with(model: nn.Module, inputs: Any) -> Any:
@@ -63,6 +66,19 @@ def flat_features(features: Tensor, channels_first: bool) -> Tensor:
     if features.dim() < 3:
         return features.reshape(len(features), -1)
     return features.flatten(2).mean(2) if channels_first else features.flatten(1, -2).mean(1)
+
+
+def usual_workers(data: Any = None) -> int:
+    """Return how many processes read a data set: two, where processes start by forking, else none.
+
+    Elsewhere a script without a guard for its main part would start itself again in every worker. A stream is
+    read by one process: every worker would give all of it.
+    """
+    if isinstance(data, IterableDataset):
+        return 0
+    forks = multiprocessing.get_start_method(allow_none=True) in (None, "fork")
+    safe = forks and sys.platform == "linux" and sys.version_info < (3, 14)
+    return 2 if safe and not multiprocessing.current_process().daemon else 0
 
 
 @contextmanager

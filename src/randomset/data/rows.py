@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
+from randomset.budgeting.batches import usual_workers
 from randomset.data.folders import pixels_from_picture
 from randomset.data.frames import LABELS, TEXTS, named_column
 from randomset.errors import RandomSetError, ShapeError
@@ -76,7 +77,7 @@ class HubRows(Dataset[Any]):
 
 
 def gathered(
-    data: Dataset[Any], name: str, workers: int = 2, progress: bool | None = None
+    data: Dataset[Any], name: str, workers: int | None = None, progress: bool | None = None
 ) -> tuple[Any, list[Any] | None]:
     """Read a whole data set: inputs as a tensor or a list of texts, and labels if its rows are pairs."""
     if type(data) is TensorDataset and len(data.tensors) == 2:
@@ -87,7 +88,8 @@ def gathered(
         total = None
     inputs: list[Any] = []
     labels: list[Any] = []
-    loader = DataLoader(data, batch_size=64, num_workers=workers, collate_fn=list)
+    readers = usual_workers(data) if workers is None else workers
+    loader = DataLoader(data, batch_size=64, num_workers=readers, collate_fn=list)
     with progress_bar(f"reading {name}", total, progress) as advance:
         for batch in loader:
             for row in batch:

@@ -50,7 +50,7 @@ def evaluate(
     samples: int = 1000,
     timing: bool = False,
     batch_size: int = 256,
-    workers: int = 2,
+    workers: int | None = None,
     devices: int = 1,
     seed: int = 0,
     progress: bool | None = None,
@@ -82,7 +82,7 @@ def evaluate(
         samples: how many test inputs noise, rotation and attacks are tried on.
         timing: whether to measure how long predictions take.
         batch_size: inputs that go through the model at once.
-        workers: processes that read a data set.
+        workers: processes that read a data set; None means two, on systems where this is safe.
         devices: processes that predict, through Lightning.
         seed: of everything that is random.
         progress: whether to show bars; None shows them on a terminal.
@@ -110,7 +110,8 @@ def evaluate(
             "noise, rotation, attacks and timing run in one process", got=f"devices={devices}"
         )
     shared: dict[str, Any] = {
-        **{"batch_size": batch_size, "workers": workers, "devices": devices},
+        **{"batch_size": batch_size, "devices": devices},
+        "workers": workers,
         **{"seed": seed, "progress": progress, "known": known},
     }
     tested = predictions_of(predictor, test, "test", labelled=True, keep=samples * changed, **shared)

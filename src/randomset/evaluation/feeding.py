@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
-from randomset.budgeting.batches import split_batch
+from randomset.budgeting.batches import split_batch, usual_workers
 from randomset.data.conversion import converted
 from randomset.data.rows import HubRows, is_hub
 from randomset.errors import RandomSetError, ShapeError
@@ -69,12 +69,15 @@ class Feed:
         return inputs
 
 
-def batches_of(data: Any, size: int, workers: int, name: str) -> tuple[Iterable[Any], int | None, int | None]:
+def batches_of(
+    data: Any, size: int, workers: int | None, name: str
+) -> tuple[Iterable[Any], int | None, int | None]:
     """Cut data into batches; tell how many there will be, and how many samples."""
     if is_hub(data):
         data = HubRows(data)
     if isinstance(data, Dataset) and not isinstance(data, TensorDataset):
-        data = DataLoader(data, batch_size=size, num_workers=workers)
+        readers = usual_workers(data) if workers is None else workers
+        data = DataLoader(data, batch_size=size, num_workers=readers)
     if isinstance(data, DataLoader):
         try:
             return data, len(data), len(data.dataset)  # type: ignore[arg-type]

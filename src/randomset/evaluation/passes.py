@@ -60,7 +60,7 @@ def predictions_of(
     like: Layout | None = None,
     keep: int = 0,
     batch_size: int = 256,
-    workers: int = 2,
+    workers: int | None = None,
     devices: int = 1,
     seed: int = 0,
     progress: bool | None = None,
@@ -72,7 +72,7 @@ def predictions_of(
     by the `known` classes; anything else reaches the model as it is, but for what `like`, another data set's
     layout, asks for. `keep` inputs are remembered.
     """
-    if not is_whole(batch_size, 1) or not is_whole(workers, 0) or not is_whole(devices, 1):
+    if not is_whole(batch_size, 1) or not is_whole(workers or 0, 0) or not is_whole(devices, 1):
         raise RandomSetError(
             "batch_size, workers or devices is out of range", got=f"{batch_size}, {workers}, {devices}"
         )

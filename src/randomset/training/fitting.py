@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
+from randomset.budgeting.batches import usual_workers
 from randomset.errors import (
     FileFormatError,
     LabelError,
@@ -53,7 +54,7 @@ def fit(
     calibrated: bool | None = None,
     checkpoint_steps: int | None = None,
     checkpoint_minutes: float = 5.0,
-    workers: int = 0,
+    workers: int | None = None,
     progress: bool | None = None,
     precision: str | None = None,
     **trainer_options: Any,
@@ -80,7 +81,7 @@ def fit(
             the network and the data allow it.
         checkpoint_steps: batches between two checkpoints within an epoch; None goes by the clock.
         checkpoint_minutes: minutes between two checkpoints within an epoch.
-        workers: processes that read a data set.
+        workers: processes that read a data set; None means two, on systems where this is safe.
         progress: whether to show a bar; None shows it on a terminal.
         precision: one of Lightning's names; None takes mixed precision where the device has it.
         trainer_options: further arguments of `lightning.Trainer`: devices, strategy, logger, callbacks, …
@@ -107,7 +108,7 @@ def fit(
         raise RandomSetError(
             "there is no run folder", remedy='Give one with out="…": its checkpoints are needed for this'
         )
-    data = _data(train, val, plan, seed, workers)
+    data = _data(train, val, plan, seed, usual_workers(train) if workers is None else workers)
     loader = data.get("train_dataloaders")
     validated = val is not None or _has_validation(train)
     if not validated and (keep == "best" or calibrated):

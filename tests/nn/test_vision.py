@@ -1,0 +1,44 @@
+"""The door to torchvision, with a package that stumbles as the real one does beside a torch for the CPU."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+SCRIPT = "from randomset.nn.vision import torchvision; print(torchvision().answer)"
+
+
+def run(folder, content):
+    (folder / "torchvision").mkdir()
+    (folder / "torchvision" / "__init__.py").write_text(content)
+    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    return subprocess.run(
+        [sys.executable, "-c", SCRIPT], cwd=folder, capture_output=True, text=True, env=environment
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("content", "shown"),
+    [
+        ("answer = 1", "1"),
+        ('import torch\ntorch.library.register_fake("torchvision::nms")(lambda *_: None)\nanswer = 2', "2"),
+    ],
+)
+def test_it_opens(tmp_path, content, shown):
+    out = run(tmp_path, content)
+    assert out.stdout.strip() == shown, out.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('raise RuntimeError("something else")', "torchvision cannot be imported; got something else"),
+        ('raise ImportError("no such library")', r"randomset[vision]"),
+    ],
+)
+def test_what_else_is_wrong_is_said(tmp_path, content, message):
+    out = run(tmp_path, content)
+    assert message in out.stderr
