@@ -210,6 +210,9 @@ class TestTrainAndPredict:
         assert [row["input"] for row in rows] == ["photos/a.png", "photos/b.jpg"]
         assert "photos: colour turned to grey." in out.stderr
         assert "1 of 3 images could not be read" in out.stderr
+        alone = run("predict", "run", "photos/a.png", cwd=folder)
+        (single,) = csv.DictReader(io.StringIO(alone.stdout))
+        assert (single["input"], single["label"]) == ("photos/a.png", rows[0]["label"])
         strict = run("predict", "run", "photos", "--strict", cwd=folder)
         assert strict.returncode == 2
         assert "c.png" in strict.stderr
@@ -255,6 +258,9 @@ class TestTrainAndPredict:
             (["--score", "depth"], "no such score"),
             (["--keep", "1.5"], "cannot be kept"),
             (["--samples", "0"], "--samples"),
+            (["--ood-samples", "-5"], "--ood-samples"),
+            (["--seed", "99999999999999999999999"], "--seed"),
+            (["--test", "a" * 300], "no path"),
             (["--ood", "test=digits"], "means something else"),
         ],
     )
@@ -268,6 +274,61 @@ class TestTrainAndPredict:
         assert message in error
         assert "Traceback" not in error
         assert not (folder / "run" / "evaluation.json").exists()
+
+    def test_what_a_run_learned_from_is_no_test(self, trained):
+        """Naming the source of the training means what it held back."""
+        folder, _ = trained
+        shutil.copytree(folder / "run", folder / "named")
+        options = ("--no-figures", "--no-sweeps", "--no-timing", "--out", "results")
+        out = run("evaluate", "named", "--test", "digits", "--validation", "digits", *options, cwd=folder)
+        assert out.returncode == 0, out.stderr
+        assert Evaluation.load(folder / "results")["test"]["samples"] == 359
+        assert threshold_of(folder / "named") == threshold_of(folder / "run")
+
+    def test_tables_go_by_their_columns(self, tmp_path):
+        rng = np.random.default_rng(0)
+        kind = np.arange(120) % 3
+        x, y = rng.normal(size=(2, 120)) + np.array([[0, 4, 8], [0, -4, 4]])[:, kind]
+        rows = [f"{i},{a:.4f},{'abc'[k]},{b:.4f}" for i, (a, k, b) in enumerate(zip(x, kind, y, strict=True))]
+        (tmp_path / "train.csv").write_text("\n".join([",x,kind,y", *rows]))
+        swapped = [f"{b:.4f},{a:.4f}" for a, b in zip(x, y, strict=True)]
+        (tmp_path / "new.csv").write_text("\n".join(["y,x", *swapped]))
+        options = ("--label-column", "kind", "--epochs", 20, "--sets", 1)
+        out = run("train", "train.csv", "--out", "run", *options, cwd=tmp_path)
+        assert out.returncode == 0, out.stderr
+        assert "the features are the columns x, y" in out.stdout
+        answers = run("predict", "run", "new.csv", cwd=tmp_path)
+        assert answers.returncode == 0, answers.stderr
+        found = [row["label"] for row in csv.DictReader(io.StringIO(answers.stdout))]
+        assert np.mean(np.array(found) == np.array(list("abc"))[kind]) > 0.9
+        out = run("evaluate", "run", "--ood", "new=new.csv", cwd=tmp_path)
+        assert out.returncode == 2
+        assert "new holds inputs of the test data" in out.stderr
+
+    def test_a_folder_with_its_own_test(self, tmp_path):
+        digits = load_digits()
+        for place in range(80):
+            split = "train" if place < 60 else "test"
+            path = tmp_path / "photos" / split / str(digits.target[place] % 2) / f"{place}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray((digits.images[place] * 15).astype(np.uint8)).save(path)
+        out = run("train", "photos", "--epochs", 1, "--out", "run", cwd=tmp_path)
+        assert out.returncode == 0, out.stderr
+        assert (
+            "51 samples to train on, 6 to validate, 3 to calibrate conformal sets, 20 to test on"
+            in out.stdout
+        )
+        out = run("evaluate", "run", "--no-sweeps", "--no-figures", cwd=tmp_path)
+        assert out.returncode == 0, out.stderr
+        assert "On 20 test inputs" in out.stdout
+        assert "sets hold every class" in out.stdout
+        (tmp_path / "photos").rename(tmp_path / "moved")
+        out = run("evaluate", "run", cwd=tmp_path)
+        assert out.returncode == 2
+        assert "no such data" in out.stderr
+        out = run("evaluate", "run", "--test", "moved/test", "--no-figures", "--no-sweeps", cwd=tmp_path)
+        assert out.returncode == 0, out.stderr
+        assert "cannot be used for a threshold" in out.stderr
 
     def test_killed_between_training_and_its_last_file(self, trained):
         """`fit` has written the model, the test has not been made: that is no finished run."""
@@ -335,6 +396,7 @@ MISTAKES = {
     "unknown backbone": (["train", "digits", "--backbone", "vgg"], "small_cnn"),
     "unknown recipe": (["train", "digits", "--recipe", "slow"], "paper, fast"),
     "bad sets": (["train", "digits", "--sets", "many"], "--sets"),
+    "endless validation": (["train", "digits", "--validation", "inf"], "validation is out of range"),
     "bad hidden": (["train", "digits", "--hidden", "a,b"], "1024,512"),
     "no width": (["train", "digits", "--hidden", "-5"], "hidden"),
     "bad seed": (["train", "digits", "--seed", "-1"], "seed"),

@@ -77,7 +77,7 @@ class TestFolders:
         assert (source.inputs[1] == 9).all()
         assert load_source(tmp_path, size=(7, 9)).inputs.shape == (2, 3, 7, 9)
 
-    @pytest.mark.parametrize("mode", ["1", "LA", "P", "RGBA", "CMYK", "I;16", "F"])
+    @pytest.mark.parametrize("mode", ["1", "LA", "P", "RGBA", "CMYK", "I;16"])
     def test_every_mode_of_pillow(self, tmp_path, mode):
         value = 255 if mode == "1" else 128
         picture = Image.new("L", (4, 4), value)
@@ -86,8 +86,27 @@ class TestFolders:
         else:
             picture = picture.convert(mode)
         found = folders.pixels_from_picture(picture)
-        assert found.shape == ((1 if mode in ("1", "LA", "I;16", "F") else 3), 4, 4)
+        assert found.shape == ((1 if mode in ("1", "LA", "I;16") else 3), 4, 4)
         assert (found.float() - value).abs().max() <= 1
+
+    def test_floating_point_pixels_have_no_known_range(self, tmp_path):
+        Image.fromarray(np.full((4, 4), 0.5, np.float32)).save(tmp_path / "a.tiff")
+        picture(tmp_path / "b.png", (4, 4))
+        source = load_source(tmp_path, labelled=False)
+        assert len(source) == 1
+        assert "a.tiff (an image has pixels of no known range" in source.remarks[0]
+
+    def test_the_order_of_the_classes_can_be_told(self, pets):
+        folder, pixels = pets
+        (folder / "classes.json").write_text('{"dog": "dog/wolf", "cat": "cat"}')
+        source = load_source(folder)
+        assert source.classes == ("dog/wolf", "cat")
+        assert source.labels.tolist() == [0, 0, 1, 1, 1]
+        assert np.array_equal(source.inputs[0].numpy(), pixels[3].transpose(2, 0, 1))
+        for content in ("[]", "{", '{"dog": 3}', '{"dog": "dog"}'):
+            (folder / "classes.json").write_text(content)
+            with pytest.raises(FileFormatError, match=r"classes\.json"):
+                load_source(folder)
 
     def test_turned_photographs_stand_upright(self, tmp_path):
         pixels = rng.integers(0, 256, (4, 6, 3), dtype=np.uint8)
@@ -179,8 +198,31 @@ class TestTables:
         assert (source.inputs, source.classes) == (["oh", "ah"], ("glad", "sad"))
         with pytest.raises(RandomSetError, match=r"no such column of labels.*wood.*id, mood, body"):
             load_source(path, label="wood")
-        with pytest.raises(RandomSetError, match=r"hold no numbers.*mood, body"):
+        with pytest.raises(LabelError, match=r"no labels; got columns id, mood, body.*--label-column"):
             load_source(path)
+        with pytest.raises(RandomSetError, match="hold no numbers; got body"):
+            load_source(path, label="mood")
+
+    def test_one_column_of_words_among_numbers_is_no_text(self, tmp_path):
+        path = tmp_path / "people.csv"
+        path.write_text("age,sex,label\n1,m,x\n2,f,y\n")
+        with pytest.raises(RandomSetError, match="hold no numbers; got sex"):
+            load_source(path)
+
+    def test_columns_go_by_their_names(self, tmp_path):
+        path = tmp_path / "a.csv"
+        path.write_text(",y,kind,x\n0,1,a,3\n1,2,b,4\n")
+        source = load_source(path, label="kind", columns=["x", "y"])
+        assert source.inputs.tolist() == [[3, 1], [4, 2]]
+        assert source.columns == ("x", "y")
+        assert source.remarks == ("a column without a name is left out",)
+        assert load_source(path, label="kind").remarks[1] == "the features are the columns y, x"
+        path.write_text("y,x\n1,3\n")  # no labels, and y is no label
+        new = load_source(path, label="kind", columns=["x", "y"], labelled=False)
+        assert new.inputs.tolist() == [[3, 1]]
+        path.write_text("y,z\n1,3\n")
+        with pytest.raises(RandomSetError, match=r"lacks a column.*no x"):
+            load_source(path, columns=["x", "y"], labelled=False)
 
     @pytest.mark.parametrize(
         ("content", "message"),
@@ -313,7 +355,8 @@ class TestFetching:
     def hub(self, monkeypatch, table):
         asked = []
 
-        def load(address, configuration=None, split=None):
+        def load(address, configuration=None, split=None, verification_mode=None):
+            assert verification_mode == "all_checks"
             asked.append((address, configuration, split))
             return table
 
@@ -336,11 +379,16 @@ class TestFetching:
         assert said[-1] == "cifar10 test is here already."
 
     def test_images_of_many_sizes_stay_files(self, folder, monkeypatch):
-        asked = self.hub(monkeypatch, self.images(sizes=((4, 4), (5, 6), (9, 3))))
+        table = self.images(names=("wolf/dog", "ant"), sizes=((4, 4), (5, 6), (9, 3)))
+        asked = self.hub(monkeypatch, table)
         source = load_source("imagenet-o", labelled=False, download=True)
         assert asked == [("cais/imagenet-o", None, "test")]
         assert source.inputs.shape == (3, 3, 64, 64)
-        assert sorted(path.name for path in (folder / "imagenet-o" / "test").iterdir()) == ["a", "b"]
+        names = sorted(path.name for path in (folder / "imagenet-o" / "test").iterdir())
+        assert names == ["ant", "classes.json", "wolf-dog"]
+        labelled = load_source("imagenet-o")
+        assert labelled.classes == ("wolf/dog", "ant")  # the order and the names of the authors
+        assert labelled.labels.tolist() == [0, 1, 1]
 
     def test_texts_become_a_table(self, folder, monkeypatch):
         rows = {"text": ["x, y", "z"], "label": [0, 1], "label_text": ["sport", "tech"]}

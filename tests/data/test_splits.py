@@ -1,6 +1,7 @@
 """What is for learning and what for testing: the paper's numbers, a user's shares, the same every time."""
 
 import gzip
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -21,19 +22,21 @@ class TestParts:
         ]
         everything = torch.cat((parts.train, parts.validation, parts.calibration, parts.test))
         assert torch.equal(everything.sort().values, torch.arange(1797))
-        parts.save(tmp_path / "split.json")
-        again = Parts.load(tmp_path / "split.json", 1797)
+        parts.save(tmp_path / "split.json", digits)
+        again = Parts.load(tmp_path / "split.json", digits)
         for name in ("train", "validation", "calibration", "test"):
             assert torch.equal(getattr(parts, name), getattr(again, name)), name
         assert torch.equal(again.test_data(digits).labels, digits.labels[parts.test])
-        with pytest.raises(FileFormatError, match="others than those of the training; got 500 samples"):
-            Parts.load(tmp_path / "split.json", 500)
+        more = replace(digits, labels=digits.labels.flip(0))
+        for other in (digits.part(torch.arange(500)), more, replace(digits, files=("a.png",) * 1797)):
+            with pytest.raises(FileFormatError, match="others than those of the training"):
+                Parts.load(tmp_path / "split.json", other)
 
     @pytest.mark.parametrize("content", ["", "[]", '{"format": "randomset.split", "version": 1}'])
     def test_damaged_files(self, tmp_path, content):
         (tmp_path / "split.json").write_text(content)
         with pytest.raises(FileFormatError, match=r"split\.json"):
-            Parts.load(tmp_path / "split.json", 5)
+            Parts.load(tmp_path / "split.json", load_source("digits"))
 
 
 class TestPublishedTestData:

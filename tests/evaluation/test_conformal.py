@@ -9,7 +9,7 @@ from scipy.stats import binom
 
 from randomset.errors import RandomSetError
 from randomset.evaluation import Prediction
-from randomset.evaluation.conformal import SCORES, Conformal, nonconformity
+from randomset.evaluation.conformal import SCORES, Conformal, nonconformity, uniform_from_rows
 
 
 def draw(samples, seed, classes=5):
@@ -102,10 +102,18 @@ class TestGuarantee:
         assert mean < bounds(0.1, 60, 100, 200)[0]
 
     def test_for_every_class(self):
-        results = coverages("1 - BetP", 0.2, calibration=300, test=300, by_class=True)
-        each = torch.stack([result.by_class for result in results]).nanmean(0)
-        assert (each > 0.8 - 0.015).all()
-        assert (each < 0.8 + 0.05).all()
+        """About sixty samples of each class calibrate it, and as many test it."""
+        means = []
+        for spoil in (0, 5):
+            results = coverages("1 - BetP", 0.2, calibration=300, test=300, by_class=True, spoil=spoil)
+            means.append(torch.stack([result.by_class for result in results]).nanmean(0))
+        spread = math.sqrt(0.8 * 0.2 * (1 / 60 + 1 / 60) / 200)
+        low, high = (
+            0.8 - 4 * spread,
+            0.8 + 1 / 45 + 4 * spread,
+        )  # the level of n samples is up to 1/(n + 1) higher
+        assert ((means[0] > low) & (means[0] < high)).all()
+        assert (means[1] < low).all()  # a wrong quantile would be noticed in every class
 
     def test_smoothed_p_values_are_uniform(self):
         prediction, labels = draw(2000, seed=3)
@@ -215,3 +223,36 @@ class TestOtherLibraries:
             part(prediction, slice(300, 500)), 0.15
         )
         assert (ours.numpy() == theirs[:, :, 0]).mean() > 0.999  # they differ at most where scores are equal
+
+
+class TestOneByOne:
+    """An input is answered alike, alone or among others."""
+
+    @pytest.mark.parametrize("score", ["1 - BetP", "APS", "RAPS"])
+    @pytest.mark.parametrize("by_class", [False, True])
+    def test_the_same_sets(self, score, by_class):
+        calibration, labels = draw(300, seed=1)
+        test, _ = draw(60, seed=2)
+        single = [test[row : row + 1] for row in range(60)]
+        conformal = Conformal(calibration, labels, score, by_class=by_class, seed=3)
+        together = conformal.sets(test, 0.1)
+        assert torch.equal(together, torch.cat([conformal.sets(row, 0.1) for row in single]))
+        p = conformal.p_values(test)
+        assert torch.equal(together, p > 0.1)  # the quantile is the p-value's
+        smoothed = conformal.p_values(test, smoothed=True)
+        one = torch.cat([conformal.p_values(row, smoothed=True) for row in single])
+        assert torch.equal(smoothed, one)
+        assert (smoothed <= p).all()
+
+    @pytest.mark.parametrize("alpha", [0.01, 0.05, 0.1, 0.2, 0.25, 0.3, 1 / 3, 0.5, 0.9])
+    @pytest.mark.parametrize("samples", [1, 2, 3, 9, 10, 19, 20, 99, 100])
+    def test_every_quantile_is_that_of_the_p_values(self, alpha, samples):
+        calibration, labels = draw(samples, seed=samples)
+        conformal = Conformal(calibration, labels)
+        test = Prediction.concatenate((calibration, draw(50, seed=4)[0]))
+        assert torch.equal(conformal.sets(test, alpha), conformal.p_values(test) > alpha)
+
+    def test_the_numbers_are_uniform(self):
+        found = uniform_from_rows(draw(5000, seed=0)[0].probabilities, 7)
+        assert 0 <= found.min() < 0.002 < 0.998 < found.max() < 1
+        assert (found.sort().values - torch.linspace(0, 1, 5000, dtype=torch.double)).abs().max() < 0.03

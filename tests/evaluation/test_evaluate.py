@@ -8,7 +8,7 @@ import pytest
 import torch
 from PIL import Image
 from torch import nn
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, SubsetRandomSampler, TensorDataset
 
 from randomset import Budget, RandomSetNetwork
 from randomset.belief.decision import interval_dominance
@@ -178,6 +178,20 @@ class TestData:
         result = evaluate(make(), TEST)
         assert result["test"]["accuracy"] == evaluate(model, TEST)["test"]["accuracy"]
 
+    def test_estimators_and_random_sets(self):
+        from sklearn.linear_model import LogisticRegression
+
+        fitted = LogisticRegression().fit(TEST[0].numpy(), TEST[1].numpy())
+        assert evaluate(fitted, points(seed=3))["test"]["accuracy"] > 0.9
+        found = network()
+        assert_alike(evaluate(found.predict, TEST)["test"], evaluate(found, TEST)["test"])
+
+    def test_what_was_repaired(self):
+        found = network()
+        expected = found.predict(TEST[0]).validity.negative.double().mean().item()
+        assert evaluate(found, TEST)["test"]["negative_mass"] == pytest.approx(expected)
+        assert "negative_mass" not in evaluate(model, TEST)["test"]
+
     def test_a_module_gives_logits(self):
         layer = nn.Linear(2, 3)
         result = evaluate(layer, TEST)
@@ -258,7 +272,101 @@ class TestData:
         assert seen == [120, 50, 60]
 
 
+class TestNames:
+    """Labels mean what their names say, wherever the data come from."""
+
+    def test_of_data_sets_in_python(self):
+        class Named(Points):
+            classes = ("c", "a", "b")
+
+        names = np.array(Named.classes)[TEST[1].numpy()]
+        found = network()
+        expected = (np.array(found.predict(TEST[0]).label_names) == names).mean()
+        assert evaluate(found, Named())["test"]["accuracy"] == pytest.approx(expected)
+        Named.classes = ("x", "y", "z")
+        assert evaluate(found, Named())["remarks"] == [
+            "test: its classes have other names than the model's, and are taken in their order"
+        ]
+        Named.classes = ("x", "y")
+        with pytest.raises(LabelError, match="other classes than the model; got x, y"):
+            evaluate(found, Named())
+
+    def test_of_hugging_face(self):
+        features = datasets.Features(
+            {"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["neg", "pos"])}
+        )
+        rows = {"text": ["good", "bad", "good good"], "label": [1, 0, 1]}
+        model = as_predictor(lambda words: [[0.9, 0.1] if "good" in w else [0.1, 0.9] for w in words])
+        table = datasets.Dataset.from_dict(rows, features)
+        assert evaluate(model, table, classes=["pos", "neg"])["test"]["accuracy"] == 1
+        words = datasets.Dataset.from_dict({"text": rows["text"], "label": ["pos", "neg", "pos"]})
+        assert evaluate(model, words, classes=["pos", "neg"])["test"]["accuracy"] == 1
+
+    def test_as_many_names_as_outputs(self):
+        with pytest.raises(RandomSetError, match="3 outputs for 2 names"):
+            evaluate(model, TEST, classes=["a", "b"])
+
+
+class TestScale:
+    def test_bytes_beside_floats_of_another_range(self):
+        large = torch.rand(20, 1, 8, 8) * 255, torch.arange(20) % 10
+        as_bytes = torch.randint(0, 256, (20, 1, 8, 8), dtype=torch.uint8)
+        with pytest.raises(ShapeError, match=r"another scale.*from bytes"):
+            evaluate(image_network(), large, {"bytes": as_bytes})
+        with pytest.raises(ShapeError, match="another scale"):
+            evaluate(image_network(), (as_bytes, large[1]), {"floats": large[0]})
+        small = large[0] / 255, large[1]
+        with pytest.raises(ShapeError, match="another scale"):
+            evaluate(image_network(), small, {"floats": large[0] + 1})
+
+    def test_numbers_of_tables_are_left_alone(self):
+        table = (10 * points()[0]).to(torch.uint8), points()[1]
+        result = evaluate(model, table, {"floats": UNKNOWN})
+        assert result["remarks"] == []
+
+
+class TestRows:
+    def test_pictures_of_pillow(self):
+        pixels = np.random.default_rng(0).integers(0, 256, (6, 8, 8), dtype=np.uint8)
+
+        class Pictures(Dataset):
+            def __len__(self):
+                return 6
+
+            def __getitem__(self, place):
+                return Image.fromarray(pixels[place]), place
+
+        result = evaluate(image_network(), Pictures())
+        expected = evaluate(image_network(), (torch.from_numpy(pixels)[:, None], torch.arange(6)))
+        assert_alike(result["test"], expected["test"])
+
+    def test_inputs_by_name(self):
+        tokens = {"x": TEST[0], "mask": torch.ones(120)}
+        named = as_predictor(lambda batch: model(batch["x"] * batch["mask"][:, None]))
+        assert_alike(evaluate(named, (tokens, TEST[1]), batch_size=50)["test"], evaluate(model, TEST)["test"])
+
+    def test_three_tensors(self):
+        with pytest.raises(RandomSetError, match="more than inputs and labels"):
+            evaluate(model, TensorDataset(TEST[0], TEST[1], TEST[1]))
+
+    def test_a_sampler_counts_what_it_gives(self):
+        images = TensorDataset(torch.rand(500, 1, 8, 8), torch.arange(500) % 10)
+        loader = DataLoader(images, batch_size=16, sampler=SubsetRandomSampler(range(50)))
+        result = evaluate(image_network(), loader, noise=(0.1,), samples=40)
+        assert result["changed_samples"] == 40
+
+
 class TestMistakes:
+    def test_a_few_shared_inputs_are_left_out(self):
+        mixed = torch.cat((torch.randn(200, 2), TEST[0][:2]))
+        result = evaluate(model, TEST, {"mixed": mixed})
+        assert result["ood"]["mixed"]["samples"] == 200
+        assert result["remarks"] == ["mixed: 2 of 202 are test inputs, and left out"]
+
+    def test_validation_data_that_are_test_data(self):
+        with pytest.raises(RandomSetError, match="validation holds inputs of the test data; got 120 of 120"):
+            evaluate(model, TEST, validation=TEST)
+
     def test_unknown_inputs_that_are_test_inputs(self):
         mixed = torch.cat((UNKNOWN[:4], TEST[0][:2]))
         with pytest.raises(RandomSetError, match=r"mixed holds inputs of the test data; got 2 of 6.*row 4"):
@@ -300,6 +408,11 @@ class TestMistakes:
             (lambda: evaluate(model, TEST, validation=points(20), keep=0), "cannot be kept"),
             (lambda: evaluate(nn.Linear(5, 3), TEST), r"cannot take the inputs of test.*\(2,\)"),
             (lambda: evaluate(lambda x: x, TEST), "no probabilities on test"),
+            (lambda: evaluate(lambda x: model(x)[:1], TEST), "another number of answers.*1 for 120"),
+            (lambda: evaluate(lambda x: (model(x), {"s": x[:, 0] / 0}), TEST), "input 0 .batch 0, place 0"),
+            (lambda: evaluate(model, TEST, keep=1.5), "cannot be kept"),
+            (lambda: evaluate(model, TEST, [UNKNOWN]), "have no names; got list"),
+            (lambda: evaluate(lambda x: 9 * model(x), TEST), "no probabilities on test"),
             (lambda: evaluate(model, "nothing"), "no such data"),
         ],
     )
@@ -314,7 +427,7 @@ class TestResult:
     def result(cls):
         return evaluate(
             image_network(),
-            load_source("digits"),
+            load_source("digits").part(torch.arange(300, 1797)),
             {"noise | strange/name": torch.rand(40, 1, 8, 8)},
             validation=load_source("digits").part(torch.arange(300)),
             noise=(0.3,),
@@ -343,7 +456,7 @@ class TestResult:
         import pandas
 
         frame = pandas.read_parquet(result.save_scores(tmp_path / "scores.parquet"))
-        assert len(frame) == 1797 + 40 + 300
+        assert len(frame) == 1497 + 40 + 300
         test = frame[frame["set"] == "test"]
         assert (test["label"] == test["predicted"]).mean() == pytest.approx(result["test"]["accuracy"])
         assert test["entropy"].mean() == pytest.approx(result["test"]["scores"]["entropy"]["mean"], rel=1e-5)
@@ -354,7 +467,7 @@ class TestResult:
     def test_tables(self, result):
         titles = [table.title for table in result.tables]
         assert titles == [
-            "Test data, 1797 inputs",
+            "Test data, 1497 inputs",
             "Telling unknown inputs from known ones",
             "Threshold to deploy",
             "Leaving out the least sure",
@@ -371,8 +484,8 @@ class TestResult:
         assert f"| accuracy | {100 * result['test']['accuracy']:.2f} % |" in text
         assert "noise \\| strange/name (40)" in text
         assert str(result) == result._repr_markdown_() == text
-        assert "1797 test inputs" in repr(result)
-        assert result.summary.startswith("On 1797 test inputs: accuracy")
+        assert "1497 test inputs" in repr(result)
+        assert result.summary.startswith("On 1497 test inputs: accuracy")
 
     def test_attacks_of_no_size_change_nothing(self, result):
         clean = next(row["accuracy"] for row in result["attacks"] if row["attack"] == "none")

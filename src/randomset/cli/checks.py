@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
 from randomset.errors import FileFormatError, RandomSetError
 
-__all__ = ["check_writable", "number_or_auto"]
+__all__ = ["check_seed", "check_writable", "number_or_auto", "share_or_number"]
 
 
 def number_or_auto(sets: str) -> Any:
@@ -18,6 +19,23 @@ def number_or_auto(sets: str) -> Any:
         return int(sets)
     except ValueError:
         raise RandomSetError("--sets is neither a number nor auto", got=sets) from None
+
+
+def share_or_number(value: float | None, usual: float, name: str) -> float:
+    """Read a share below 1 or a whole number of samples; None means the usual one."""
+    if value is None:
+        return usual
+    if not math.isfinite(value) or value < 0 or (value >= 1 and value != int(value)):
+        raise RandomSetError(
+            f"{name} is out of range", got=value, expected="a share below 1, or a number of samples"
+        )
+    return int(value) if value >= 1 else value
+
+
+def check_seed(seed: int) -> None:
+    """Refuse a seed that torch could not take."""
+    if not 0 <= seed < 2**63:
+        raise RandomSetError("--seed is out of range", got=seed, expected="a whole number from 0")
 
 
 def check_writable(path: Path) -> None:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from randomset.cli.checks import check_writable
+from randomset.cli.checks import check_seed, check_writable
+from randomset.cli.inputs import NetworkInputs
 from randomset.errors import FileFormatError, RandomSetError
 
 if TYPE_CHECKING:
     from randomset.data.sources import Source
     from randomset.evaluation.result import Evaluation
-    from randomset.nn.network import RandomSetNetwork
 
 __all__ = ["evaluate"]
 
@@ -63,22 +65,24 @@ def evaluate(
     from randomset.evaluation.sweeps import NOISE, ROTATION
     from randomset.nn.network import RandomSetNetwork
 
-    for name, value in (("--samples", samples), ("--batch-size", batch_size), ("--devices", devices)):
+    numbers = {"--samples": samples, "--batch-size": batch_size, "--devices": devices}
+    numbers["--ood-samples"] = 1 if ood_samples is None else ood_samples
+    for name, value in numbers.items():
         if value < 1:
             raise RandomSetError(f"{name} is out of range", got=value, expected="1 or more")
+    check_seed(seed)
     unknown = dict(_named(one) for one in ood or [])
     if len(unknown) != len(ood or []):
         raise RandomSetError("two sources have the same name", got=", ".join(ood or []))
     folder = run if out is None else out
     network = RandomSetNetwork.load(run)
     check_writable(folder / "evaluation.json")
-    load = _Loader(network, strict)
+    load = NetworkInputs(network, strict)
     tested, held, calibrating = _own_data(run, load, test, validation)
-    others = {
-        name: _few(load(source, "test", labelled=False), ood_samples, seed)
-        for name, source in unknown.items()
-    }
-    images = tested.kind == "images" and bool(tested.inputs.min() >= 0)
+    others = {name: _few(load(source, labelled=False), ood_samples, seed) for name, source in unknown.items()}
+    images = tested.kind == "images" and _are_pixels(tested)
+    if sweeps and tested.kind == "images" and not images:
+        typer.echo("The images are not in the range of pixels: no noise and rotation.")
     result = measure(
         network,
         tested,
@@ -100,6 +104,7 @@ def evaluate(
         seed=seed,
     )
     result.numbers["run"] = {
+        "folder": str(run),
         "test": tested.name,
         "ood": unknown,
         "config": load.config,
@@ -119,41 +124,34 @@ def evaluate(
     typer.echo(f"Next: randomset predict {run} INPUT")
 
 
-class _Loader:
-    """Loads sources in the size that a network takes, and says what was done to them."""
-
-    def __init__(self, network: RandomSetNetwork, strict: bool) -> None:
-        self.config, self.strict = network.notes.get("config") or {}, strict
-        shape = network.notes.get("input_shape")
-        self.size = (shape[1], shape[2]) if shape is not None and len(shape) == 3 else None
-
-    def __call__(self, source: str | None, split: str, labelled: bool = True) -> Source:
-        from randomset.data.sources import load_source
-
-        return load_source(
-            source or "",
-            split,
-            labelled=labelled,
-            label=self.config.get("label_column") if labelled else None,
-            text=self.config.get("text_column"),
-            size=self.size,
-            strict=self.strict,
-        )
-
-
 def _own_data(
-    run: Path, load: _Loader, test: str | None, validation: str | None
+    run: Path, load: NetworkInputs, test: str | None, validation: str | None
 ) -> tuple[Source, Source | None, Source | None]:
-    """Return test, validation and calibration data: those that are named, else those of the run."""
+    """Return test, validation and calibration data: those that are named, else those of the run.
+
+    Where the source of the training itself is named, what it held back is meant, not what it learned from.
+    """
     from randomset.data.splits import Parts
 
-    tested = None if test is None else load(test, "test")
-    held = None if validation is None else load(validation, "test")
+    own = load.config.get("source", "")
+    test, validation = (
+        None if name is not None and _same(name, own) else name for name in (test, validation)
+    )
+    tested = None if test is None else load(test)
+    held = None if validation is None else load(validation)
     calibrating = None
-    if (run / "split.json").exists():
-        data = load(load.config.get("source"), "train")
-        parts = Parts.load(run / "split.json", len(data))
-        tested = parts.test_data(data, size=load.size) if tested is None else tested
+    if (run / "split.json").exists() and (tested is None or held is None):
+        try:
+            data = load(own, "train")
+            parts = Parts.load(run / "split.json", data)
+        except FileFormatError as error:
+            if tested is None:
+                raise
+            typer.echo(f"The data of the training cannot be used for a threshold: {error}", err=True)
+            return tested, held, None
+        if tested is None:
+            tested = load(own) if parts.test is None else data.part(parts.test)
+        data = dataclasses.replace(data, remarks=())  # they were said of the test data
         held = data.part(parts.validation) if held is None and len(parts.validation) else held
         calibrating = data.part(parts.calibration) if len(parts.calibration) else None
     if tested is None or not len(tested):
@@ -163,12 +161,21 @@ def _own_data(
     return tested, held, calibrating
 
 
+def _same(name: str, own: str) -> bool:
+    return own in (name, os.path.realpath(name))
+
+
 def _named(text: str) -> tuple[str, str]:
     """Read NAME=SOURCE; a source alone is named by itself."""
     name, equals, source = text.partition("=")
     if not name or (equals and not source):
         raise RandomSetError("--ood is not NAME=SOURCE", got=text, expected="such as kmnist=kmnist")
     return (name, source) if equals else (Path(text).stem, text)
+
+
+def _are_pixels(source: Source) -> bool:
+    whole = not source.inputs.is_floating_point()
+    return whole or bool(source.inputs.min() >= 0 and source.inputs.max() <= 1)
 
 
 def _few(source: Source, limit: int | None, seed: int) -> Source:

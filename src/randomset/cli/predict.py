@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 import typer
 
 from randomset.cli.checks import check_writable
+from randomset.cli.inputs import NetworkInputs
 from randomset.errors import RandomSetError, ShapeError
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from randomset.belief.random_set import RandomSet
-    from randomset.data.sources import Source
     from randomset.evaluation.ood import Threshold
     from randomset.nn.network import RandomSetNetwork
 
@@ -60,7 +60,11 @@ def predict(
     from randomset.nn.network import RandomSetNetwork
 
     network, threshold = RandomSetNetwork.load(run), Threshold.load(run)
-    loaded = [(name, _fitting(name, network, strict)) for name in inputs]
+    load = NetworkInputs(network, strict)
+    loaded = [(name, load(name, labelled=False)) for name in inputs]
+    for name, source in loaded:
+        for remark in source.remarks:
+            typer.echo(f"{name}: {remark}.", err=True)
     count = 0
     if loaded:  # a network that cannot take these inputs says so before anything is written
         _predicted(network, loaded[0][1].inputs[:1], 1, loaded[0][0])
@@ -101,7 +105,17 @@ def _predicted(network: RandomSetNetwork, tensor: Tensor, batch_size: int, name:
         ) from None
 
 
-_COLUMNS = ("label", "confidence", "lower", "upper", "credal_width", "entropy", "repaired", "known")
+_COLUMNS = (
+    "label",
+    "confidence",
+    "lower",
+    "upper",
+    "credal_width",
+    "entropy",
+    "repaired",
+    "negative_mass",
+    "known",
+)
 
 
 def _lines(answer: RandomSet, threshold: Threshold | None) -> Iterator[dict[str, Any]]:
@@ -119,6 +133,7 @@ def _lines(answer: RandomSet, threshold: Threshold | None) -> Iterator[dict[str,
         answer.credal_width.tolist(),
         answer.entropy.tolist(),
         answer.validity.repaired.tolist(),
+        answer.validity.negative.tolist(),
         known,
     )
     for values in zip(*columns, strict=True):
@@ -140,51 +155,6 @@ def _details(answer: RandomSet) -> dict[str, Any]:
 
 def _short(value: Any) -> Any:
     return f"{value:.6g}" if isinstance(value, float) else value
-
-
-def _fitting(name: str, network: RandomSetNetwork, strict: bool) -> Source:
-    """Load inputs and bring them into the form that the network was trained on."""
-    import dataclasses
-
-    from randomset.data.conversion import converted
-    from randomset.data.sources import load_source
-
-    expected: list[int] | None = network.notes.get("input_shape")
-    config = network.notes.get("config") or {}
-    size = (expected[1], expected[2]) if expected is not None and len(expected) == 3 else None
-    source = load_source(
-        name,
-        "test",
-        labelled=False,
-        label=config.get("label_column"),
-        text=config.get("text_column"),
-        size=size,
-        strict=strict,
-    )
-    remarks, tensor = list(source.remarks), source.inputs
-    if source.kind == "text":
-        raise ShapeError("the network takes no texts", got=name)
-    if expected is not None and size is not None and tensor.dim() == 4:
-        tensor, done = converted(tensor, expected)
-        remarks += done
-    for remark in remarks:
-        typer.echo(f"{name}: {remark}.", err=True)
-    if expected is not None and list(tensor.shape[1:]) != expected:
-        raise ShapeError(
-            "the inputs do not fit the network",
-            got=f"{name} with samples of shape {tuple(tensor.shape[1:])}",
-            expected=str(tuple(expected)),
-        )
-    largest = network.notes.get("largest_input")
-    if isinstance(largest, float) and tensor.dim() == 4 and tensor.is_floating_point():
-        found = float(tensor.abs().max())
-        if largest > 0 and found > 20 * largest:
-            raise ShapeError(
-                "the images are on another scale than those of the training",
-                got=f"{name} with values up to {found:g}",
-                expected=f"values up to about {largest:g}, or bytes (uint8), which are divided by 255",
-            )
-    return dataclasses.replace(source, inputs=tensor)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from randomset.cli.checks import check_writable, number_or_auto
+from randomset.cli.checks import check_seed, check_writable, number_or_auto, share_or_number
 from randomset.errors import FileFormatError, RandomSetError
 
 if TYPE_CHECKING:
@@ -111,9 +111,10 @@ def train(
         "text_column": text_column,
         "seed": seed,
     }
+    usual = usual_shares(typed["source"])
     for name, value in (("validation", validation), ("calibration", calibration), ("test", test)):
-        usual = usual_shares(typed["source"])[name]
-        typed[name] = usual if value is None else int(value) if value >= 1 and value == int(value) else value
+        typed[name] = share_or_number(value, usual[name], name)
+    check_seed(seed)
     given = {name for name in typed if _was_given(context, {"num_sets": "sets"}.get(name, name))}
     if int(os.environ.get("WORLD_SIZE", 1)) > 1:
         raise RandomSetError(
@@ -150,7 +151,7 @@ def train(
     settings.save(out / "config.json")
     shares = (settings.validation, settings.calibration, settings.test)
     parts = Parts.of(data, settings.source, *shares, settings.seed)
-    parts.save(out / "split.json")
+    parts.save(out / "split.json", data)
     tested = parts.test_data(data, **options).aligned(data.classes)
     typer.echo(
         f"{data.name}: {len(parts.train)} samples to train on, {len(parts.validation)} to validate, "
@@ -179,6 +180,7 @@ def train(
     network.notes = {
         "config": dataclasses.asdict(settings),
         "input_shape": list(data.inputs.shape[1:]),
+        "columns": None if data.columns is None else list(data.columns),
         "largest_input": float(data.inputs.max()) / (255 if data.inputs.dtype == torch.uint8 else 1),
         "test": _measured(network, tested),
     }

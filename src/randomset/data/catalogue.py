@@ -137,6 +137,7 @@ def files_of(name: str, split: str) -> list[Path]:
     for form in forms:
         if all(path.exists() for path in form):
             return form
+    for form in forms:
         if any(path.exists() for path in form):
             missing = next(path for path in form if not path.exists())
             raise FileFormatError(

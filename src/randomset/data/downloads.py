@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
 import shutil
 import tempfile
@@ -15,7 +16,7 @@ import numpy as np
 
 from randomset.belief.storage import replacing
 from randomset.data.catalogue import KNOWN, data_folder, files_of, how_to_get
-from randomset.data.folders import pixels_from_picture
+from randomset.data.folders import CLASSES, pixels_from_picture
 from randomset.errors import FileFormatError, MissingPackageError, RandomSetError
 from randomset.progress import progress_bar
 
@@ -27,7 +28,8 @@ def download(
 ) -> list[Path]:
     """Fetch the splits of a data set that are not here into the data folder; return what was written.
 
-    The libraries verify checksums of what they fetch; a split is moved to its place once it is whole.
+    The libraries check what they fetch against the sizes and checksums that are published with it; a split is
+    moved to its place once it is whole.
     """
     if name not in KNOWN:
         raise RandomSetError("unknown data set", got=name, expected=f"one of {', '.join(KNOWN)}")
@@ -59,7 +61,12 @@ def _from_hub(name: str, split: str, say: Callable[[str], object], progress: boo
     there = {"val": "validation"}.get(split, split)
     say(f"Fetching {address}, {there}, from Hugging Face …")
     try:
-        rows = datasets.load_dataset(address, configuration or None, split=None if known.text else there)
+        rows = datasets.load_dataset(
+            address,
+            configuration or None,
+            split=None if known.text else there,
+            verification_mode="all_checks",
+        )
     except Exception as error:  # of the network, the hub, a licence: many kinds, which it explains itself
         raise FileFormatError(
             f"the data set {name} cannot be fetched",
@@ -104,6 +111,9 @@ def _write_files(name: str, split: str, rows: Any, progress: bool | None) -> Pat
             ending = Path(image["path"] or "image.jpg").suffix or ".jpg"
             (folder / f"{place:07d}{ending}").write_bytes(content)
             advance(1)
+        if names is not None:  # folders are read in the order of their names, labels are not
+            order = {name.replace("/", "-"): name for name in names}
+            (temporary / CLASSES).write_text(json.dumps(order, ensure_ascii=False), encoding="utf-8")
     return target
 
 
@@ -137,6 +147,8 @@ def _from_torchvision(name: str, split: str, say: Callable[[str], object]) -> Pa
         with _whole_folder(target) as temporary:
             for wnid, names in zip(found.wnids, found.classes, strict=True):
                 shutil.move(Path(folder) / "imagenette2-160" / split / wnid, temporary / names[0])
+            order = {names[0]: names[0] for names in found.classes}
+            (temporary / CLASSES).write_text(json.dumps(order, ensure_ascii=False), encoding="utf-8")
     return target
 
 

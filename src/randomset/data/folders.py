@@ -22,11 +22,13 @@ from randomset.data.catalogue import data_folder
 from randomset.errors import FileFormatError, MissingPackageError, RandomSetError
 from randomset.progress import progress_bar
 
-__all__ = ["Pictures", "is_picture", "pixels_from_picture", "read_folder"]
+__all__ = ["CLASSES", "Pictures", "has_split", "is_picture", "pixels_from_picture", "read_folder"]
 
 _ENDINGS = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".pbm", ".tif", ".tiff"}
 _SPLITS = {"train": ("train", "training"), "test": ("test", "testing", "val", "valid", "validation")}
 _SIDE = 64
+CLASSES = "classes.json"
+"""A file beside the folders of classes that says their order, where it is not that of their names."""
 _WORKERS = 2
 
 
@@ -45,18 +47,19 @@ def read_folder(
     folder: Path,
     split: str = "train",
     *,
+    labelled: bool = True,
     size: tuple[int, int] | None = None,
     strict: bool = False,
     progress: bool | None = None,
 ) -> Pictures:
-    """Read the images of a folder, two at a time.
+    """Read the images of a folder, two at a time; or one image.
 
     Folders inside are classes, named by them; `train` and `test` (or `val`) inside are splits. Images of one
     size keep it; others, or all with a `size` (height, width), are scaled and cropped about their centre, to
     64 × 64 without one. A file that cannot be read is left out and named in the remarks, or with `strict`
     refused. What is larger than a gigabyte is kept decoded on disk, and found there the next time.
     """
-    files, labels, classes = _listed(_split_of(folder, split))
+    files, labels, classes = _listed(_split_of(folder, split), labelled)
     headers = _side_by_side(_header, files, f"looking at {folder.name}", progress)
     sizes = {found[0] for found in headers if not isinstance(found, Exception)}
     grey = all(found[1] for found in headers if not isinstance(found, Exception))
@@ -110,10 +113,13 @@ def pixels_from_picture(
     from PIL import Image, ImageOps
 
     picture = ImageOps.exif_transpose(picture)
-    if picture.mode.startswith("I;16") or picture.mode in ("I", "F"):  # more than a byte for each pixel
+    if picture.mode == "F":
+        raise FileFormatError(
+            "an image has pixels of no known range", got="floating point", expected="8 or 16 bits a pixel"
+        )
+    if picture.mode.startswith("I"):  # sixteen bits for each pixel
         values = np.asarray(picture, dtype=np.float32)
-        scale = 255 / 65535 if picture.mode != "F" or values.max(initial=0) > 255 else 1.0
-        picture = Image.fromarray(np.clip(values * scale, 0, 255).round().astype(np.uint8))
+        picture = Image.fromarray(np.clip(values / 257, 0, 255).round().astype(np.uint8))
     if grey is None:
         grey = _is_grey(picture)
     picture = picture.convert("L" if grey else "RGB")
@@ -129,6 +135,8 @@ def _is_grey(picture: Any) -> bool:
 
 def _split_of(folder: Path, split: str) -> Path:
     """Go into the folder of a split, where there are such."""
+    if folder.is_file():
+        return folder
     inside = {path.name.lower(): path for path in folder.iterdir() if path.is_dir()}
     if not any(name in inside for name in _SPLITS["train"] + _SPLITS["test"]):
         return folder
@@ -142,11 +150,23 @@ def _split_of(folder: Path, split: str) -> Path:
     )
 
 
-def _listed(folder: Path) -> tuple[list[Path], NDArray[np.int64] | None, tuple[str, ...]]:
+def has_split(folder: Path, split: str) -> bool:
+    """Say whether a folder holds this split beside another."""
+    try:
+        return folder.is_dir() and _split_of(folder, split) != folder
+    except FileFormatError:
+        return False
+
+
+def _listed(folder: Path, labelled: bool) -> tuple[list[Path], NDArray[np.int64] | None, tuple[str, ...]]:
     """List the images in an order that is the same everywhere, with the classes that are folders."""
+    if folder.is_file():
+        return [folder], None, ()
     flat = sorted(path for path in folder.iterdir() if path.is_file() and is_picture(path))
     classes = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
     each = [sorted(path for path in one.rglob("*") if path.is_file() and is_picture(path)) for one in classes]
+    if not labelled and (flat or any(each)):
+        return [*flat, *(path for paths in each for path in paths)], None, ()
     if flat and any(each):
         full = next(one.name for one, paths in zip(classes, each, strict=True) if paths)
         raise FileFormatError(
@@ -166,8 +186,24 @@ def _listed(folder: Path) -> tuple[list[Path], NDArray[np.int64] | None, tuple[s
         raise FileFormatError(
             "a class has no images", got=f"the folder {folder / empty[0]}", remedy="Fill or remove it"
         )
+    names = {one.name: one.name for one in classes}
+    if (folder / CLASSES).is_file():
+        names, each = _ordered(folder / CLASSES, dict(zip(names, each, strict=True)))
     labels = np.concatenate([np.full(len(paths), number) for number, paths in enumerate(each)])
-    return [path for paths in each for path in paths], labels, tuple(one.name for one in classes)
+    return [path for paths in each for path in paths], labels, tuple(names.values())
+
+
+def _ordered(file: Path, found: dict[str, list[Path]]) -> tuple[dict[str, str], list[list[Path]]]:
+    """Bring classes into the order, and give them the names, that a file says: {folder: name, …}."""
+    try:
+        names = json.loads(file.read_text(encoding="utf-8"))
+        if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
+            raise ValueError("no names by folder")
+    except (OSError, ValueError, RecursionError) as error:
+        raise FileFormatError("the order of the classes cannot be read", got=f"{file}: {error}") from None
+    if strange := [name for name in found if name not in names]:
+        raise FileFormatError("a folder is no class", got=f"{strange[0]} is not in {file}")
+    return names, [found.get(name, []) for name in names]
 
 
 def _decoded(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -10,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from randomset.errors import FileFormatError, MissingPackageError, RandomSetError
+from randomset.errors import FileFormatError, LabelError, MissingPackageError, RandomSetError
 
 __all__ = ["LABELS", "TEXTS", "Table", "named_column", "read_table"]
 
@@ -26,14 +27,23 @@ class Table:
     inputs: Any
     labels: NDArray[Any] | None
     remarks: tuple[str, ...]
+    columns: tuple[str, ...] | None = None
+    """The names of the features."""
 
 
-def read_table(path: Path, label: str | None = None, text: str | None = None) -> Table:
+def read_table(
+    path: Path,
+    label: str | None = None,
+    text: str | None = None,
+    columns: Sequence[str] | None = None,
+    labelled: bool = True,
+) -> Table:
     """Read a table.
 
     Without names, the column of labels is called label, labels, class, category, target or y, that of texts
-    text, texts, content, sentence or document, or is the only column that holds no numbers. Without a column
-    of texts, all others must be numbers. Rows without text are left out, and told.
+    text, texts, content, sentence or document, or is the only other column. Without a column of texts, all
+    others must be numbers; `columns` names those to use, in their order. Rows without text are left out, and
+    so are numbered rows that pandas wrote without a name; both is told.
     """
     try:
         import pandas
@@ -50,23 +60,39 @@ def read_table(path: Path, label: str | None = None, text: str | None = None) ->
     if not len(frame):
         raise FileFormatError("the table is empty", got=str(path), expected="at least one row")
     frame.columns = [str(name) for name in frame.columns]
-    label = named_column(list(frame.columns), label, LABELS, "labels", path)
+    remarks: list[str] = []
+    if counted := [name for name in frame.columns if name.startswith("Unnamed:")]:
+        frame = frame.drop(columns=counted)
+        remarks.append("a column without a name is left out")
+    label = _label_column(list(frame.columns), label, columns, labelled, path)
+    if columns is not None:
+        if missing := [name for name in columns if name not in frame.columns]:
+            raise RandomSetError(
+                "the table lacks a column that the network was trained on", got=f"no {missing[0]} in {path}"
+            )
+        frame = frame[list(columns) if label is None else [*columns, label]]
+    if labelled and label is None:
+        raise LabelError(
+            "the table has no labels",
+            got=f"columns {', '.join(frame.columns)} in {path}",
+            expected=f"a column called {', '.join(LABELS[:-1])} or {LABELS[-1]}",
+            remedy="Name it: label=… in Python, --label-column on the command line",
+        )
     others = [name for name in frame.columns if name != label]
     words = [name for name in others if not pandas.api.types.is_numeric_dtype(frame[name])]
     text = named_column(others, text, TEXTS, "texts", path)
-    if text is None and len(words) == 1:
+    if text is None and len(words) == len(others) == 1:
         text = words[0]
-    remarks: tuple[str, ...] = ()
     if text is not None:
         empty = frame[text].isna() | (frame[text].astype(str).str.strip() == "")
         if empty.all():
             raise FileFormatError("the column of texts is empty", got=f"{text} of {path}")
         if empty.any():
-            remarks = (f"{int(empty.sum())} rows without text are left out",)
+            remarks.append(f"{int(empty.sum())} rows without text are left out")
             frame = frame[~empty]
     labels = None if label is None else _labels(frame[label], path)
     if text is not None:
-        return Table("text", [str(value) for value in frame[text]], labels, remarks)
+        return Table("text", [str(value) for value in frame[text]], labels, tuple(remarks))
     if words or not others:
         raise FileFormatError(
             "columns of the table hold no numbers" if words else "the table has no columns to learn from",
@@ -82,7 +108,18 @@ def read_table(path: Path, label: str | None = None, text: str | None = None) ->
             got=f"column {others[column]}, row {row} of {path}",
             remedy="Fill the gaps or remove these rows first",
         )
-    return Table("features", torch.from_numpy(values), labels, remarks)
+    if columns is None:
+        remarks.append(f"the features are the columns {', '.join(others)}")
+    return Table("features", torch.from_numpy(values), labels, tuple(remarks), tuple(others))
+
+
+def _label_column(
+    found: list[str], label: str | None, columns: Sequence[str] | None, labelled: bool, path: Path
+) -> str | None:
+    """Find the column of labels; where none are needed, only to keep it out of the features."""
+    if labelled or (columns is None and label in found):
+        return named_column(found, label, LABELS, "labels", path)
+    return None if columns is not None else named_column(found, None, LABELS, "labels", path)
 
 
 def named_column(

@@ -15,7 +15,7 @@ from randomset.data.frames import LABELS, TEXTS, named_column
 from randomset.errors import RandomSetError, ShapeError
 from randomset.progress import progress_bar
 
-__all__ = ["HubRows", "gathered", "is_hub"]
+__all__ = ["HubRows", "gathered", "is_hub", "own_classes"]
 
 
 def is_hub(data: Any) -> bool:
@@ -74,6 +74,15 @@ class HubRows(Dataset[Any]):
         if self.kind == "images":
             value = pixels_from_picture(value)
         return value if self.label is None else (value, row[self.label])
+
+
+def own_classes(data: Any) -> tuple[str, ...]:
+    """Return the names of the classes that a data set in Python tells, in label order; else nothing."""
+    if is_hub(data):
+        return () if hasattr(data, "keys") else HubRows(data).classes
+    names = getattr(data, "classes", None) if isinstance(data, Dataset) else None
+    given = isinstance(names, (list, tuple)) and all(isinstance(name, str) for name in names)
+    return tuple(names) if given and names else ()
 
 
 def gathered(

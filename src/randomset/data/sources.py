@@ -17,7 +17,7 @@ from randomset.budgeting.inputs import encoded_labels, stratified_parts
 from randomset.data.arrays import images_from_array, inputs_from_arrays, read_arrays
 from randomset.data.catalogue import KNOWN, files_of
 from randomset.data.downloads import download as fetch
-from randomset.data.folders import read_folder
+from randomset.data.folders import is_picture, read_folder
 from randomset.data.frames import read_table
 from randomset.data.idx import read_idx
 from randomset.data.rows import HubRows, gathered, is_hub
@@ -34,7 +34,8 @@ class Source:
 
     Images are (n × C × H × W), bytes or floats; features are (n × F); texts are a list. Labels are class
     indices (n), −1 where there is none, or a mask of set-valued labels (n × N). `remarks` say what was done
-    to the data, `files` where each input comes from if each has a file of its own.
+    to the data, `files` where each input comes from if each has a file of its own, `columns` how
+    the features of a table are called.
     """
 
     name: str
@@ -44,9 +45,14 @@ class Source:
     classes: tuple[str, ...]
     remarks: tuple[str, ...] = ()
     files: tuple[str, ...] | None = None
+    columns: tuple[str, ...] | None = None
 
     def __len__(self) -> int:
         return len(self.inputs)
+
+    def __repr__(self) -> str:
+        form = "texts" if self.kind == "text" else f"{self.kind} of shape {tuple(self.inputs.shape[1:])}"
+        return f"Source({self.name}: {len(self)} {form}, {len(self.classes)} classes)"
 
     @property
     def labelled(self) -> bool:
@@ -102,6 +108,7 @@ def load_source(
     labelled: bool = True,
     label: str | None = None,
     text: str | None = None,
+    columns: Sequence[str] | None = None,
     size: tuple[int, int] | None = None,
     strict: bool = False,
     download: bool = False,
@@ -122,6 +129,7 @@ def load_source(
         labelled: whether labels are needed; without, they are -1.
         label: the column of labels in a table.
         text: the column of texts in a table.
+        columns: the columns of numbers to use, in this order.
         size: (height, width) that images of a folder are brought to.
         strict: whether an image that cannot be read is an error.
         download: whether to fetch a named data set that is not here.
@@ -153,7 +161,8 @@ def load_source(
             fetch(str(source), progress=progress)
         found = _known(str(source), split, labelled, size, strict, progress)
     else:
-        found = _from_path(_existing(source), split, labelled, label, text, size, strict, progress)
+        path = _existing(source)
+        found = _from_path(path, split, labelled, label, text, size, strict, progress, columns)
     if labelled and not found.labelled:
         raise LabelError(
             "the data have no labels",
@@ -198,25 +207,29 @@ def _from_path(
     size: tuple[int, int] | None,
     strict: bool,
     progress: bool | None,
+    columns: Sequence[str] | None = None,
 ) -> Source:
-    if path.is_dir():
-        found = read_folder(path, split, size=size, strict=strict, progress=progress)
-        if found.labels is None or not labelled:
-            return _unlabelled(path.name, "images", found.images, found.remarks, found.files)
-        if len(found.classes) == 1:
+    if path.is_dir() or is_picture(path):
+        options: dict[str, Any] = {"size": size, "strict": strict, "progress": progress}
+        seen = read_folder(path, split, labelled=labelled, **options)
+        if seen.labels is None or not labelled:
+            return _unlabelled(path.name, "images", seen.images, seen.remarks, seen.files)
+        if len(seen.classes) == 1:
             raise LabelError(
                 "the folder holds one class only",
-                got=f"{found.classes[0]} in {path}",
+                got=f"{seen.classes[0]} in {path}",
                 expected="a folder for each of two or more classes",
             )
-        labels, classes = _labels(found.labels, len(found.images), np.array(found.classes))
-        return Source(path.name, "images", found.images, labels, classes, found.remarks, found.files)
+        labels, classes = _labels(seen.labels, len(seen.images), np.array(seen.classes))
+        return Source(path.name, "images", seen.images, labels, classes, seen.remarks, seen.files)
     if path.suffix in (".csv", ".parquet"):
-        table = read_table(path, label, text)
+        table = read_table(path, label, text, columns, labelled)
         if table.labels is None or not labelled:
-            return _unlabelled(path.stem, table.kind, table.inputs, table.remarks)
-        labels, classes = _labels(table.labels, len(table.inputs), None)
-        return Source(path.stem, table.kind, table.inputs, labels, classes, table.remarks)
+            found = _unlabelled(path.stem, table.kind, table.inputs, table.remarks)
+        else:
+            labels, classes = _labels(table.labels, len(table.inputs), None)
+            found = Source(path.stem, table.kind, table.inputs, labels, classes, table.remarks)
+        return replace(found, columns=table.columns)
     needed = ("labels",) if labelled else ()
     wanted = ("images", "features", "labels", "classes") if labelled else ("images", "features")
     arrays = read_arrays(path, wanted, needed)
@@ -254,8 +267,11 @@ def _unlabelled(
 
 def _existing(source: str | Path) -> Path:
     path = Path(source).expanduser()
-    if path.exists():
-        return path
+    try:
+        if path.exists():
+            return path
+    except OSError as error:  # a name too long to be one
+        raise FileFormatError("this is no path", got=f"{str(source)[:60]}…: {error.strerror}") from None
     known = f"a name (digits, {', '.join(KNOWN)}) or the path of an .npz, .csv or .parquet file or a folder"
     raise FileFormatError("there is no such data", got=str(source), expected=known)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from randomset.belief.storage import replacing
 from randomset.data.catalogue import KNOWN, files_of
+from randomset.data.folders import has_split
 from randomset.data.sources import Source, load_source
 from randomset.errors import FileFormatError
 
@@ -24,15 +26,14 @@ def usual_shares(source: str) -> dict[str, float]:
     """Say what is held back of a source, as shares or numbers of samples, unless a user says otherwise.
 
     Of the paper's data sets, as many samples as there; a test share of 0 means the test data that are
-    published with a set, where they are here. Of anything else a tenth, a twentieth and a fifth.
+    published with a set, where they are here, or the folder `test` beside `train`. Of anything else a tenth,
+    a twentieth and a fifth.
 
     >>> usual_shares("digits")
     {'validation': 0.1, 'calibration': 0.05, 'test': 0.2}
     """
     shares: dict[str, float] = {"validation": 0.1, "calibration": 0.05, "test": 0.2}
-    if source not in KNOWN:
-        return shares
-    held, calibrating = KNOWN[source].held
+    held, calibrating = KNOWN[source].held if source in KNOWN else (0, 0)
     if held:
         shares |= {"validation": held - calibrating, "calibration": calibrating}
     if _has_test(source):
@@ -41,7 +42,10 @@ def usual_shares(source: str) -> dict[str, float]:
 
 
 def _has_test(source: str) -> bool:
-    if source not in KNOWN or len(KNOWN[source].splits) < 2:
+    if source not in KNOWN:
+        folder = Path(source)
+        return bool(source) and has_split(folder, "train") and has_split(folder, "test")
+    if len(KNOWN[source].splits) < 2:
         return False
     try:
         files_of(source, "test")
@@ -74,37 +78,51 @@ class Parts:
         """Return the test data: rows of the source, or those that are published apart."""
         return load_source(self.source, "test", **options) if self.test is None else data.part(self.test)
 
-    def save(self, path: Path) -> None:
-        """Write the rows as JSON."""
+    def save(self, path: Path, data: Source) -> None:
+        """Write the rows as JSON, with a mark of the data that they are of."""
         rows = {
             name: None if (part := getattr(self, name)) is None else part.tolist()
             for name in ("validation", "calibration", "test")
         }
-        content = {"format": _FORMAT, "version": _VERSION, "source": self.source, **rows}
+        mark = {"samples": len(data), "mark": _mark(data)}
+        content = {"format": _FORMAT, "version": _VERSION, "source": self.source, **mark, **rows}
         with replacing(path) as temporary:
             temporary.write_text(json.dumps(content) + "\n", encoding="utf-8")
 
     @classmethod
-    def load(cls, path: Path, samples: int) -> Parts:
-        """Read what `save` wrote, for a source with as many samples as then."""
+    def load(cls, path: Path, data: Source) -> Parts:
+        """Read what `save` wrote, for the same data as then."""
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
             if content["format"] != _FORMAT or content["version"] != _VERSION:
                 raise ValueError("another format")
+            samples, mark = content["samples"], content["mark"]
             parts = {
                 name: None if content[name] is None else torch.tensor(content[name], dtype=torch.long)
                 for name in ("validation", "calibration", "test")
             }
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise FileFormatError("the split cannot be read", got=f"{path}: {error}") from None
+        if (samples, mark) != (len(data), _mark(data)):
+            raise FileFormatError(
+                "the data are others than those of the training",
+                got=f"{len(data)} samples of {data.name}",
+                expected=f"the {samples} samples, and their labels, of {path}",
+                remedy="Name data to test and validate on: --test SOURCE --validation SOURCE",
+            )
         taken = torch.zeros(samples, dtype=torch.bool)
-        for part in parts.values():
-            if part is not None and len(part) and not 0 <= int(part.min()) <= int(part.max()) < samples:
-                raise FileFormatError(
-                    "the data are others than those of the training",
-                    got=f"{samples} samples",
-                    expected=f"at least {int(part.max()) + 1}, as {path} says",
-                )
-            if part is not None:
-                taken[part] = True
+        try:
+            for part in parts.values():
+                if part is not None:
+                    taken[part] = True
+        except IndexError:
+            raise FileFormatError("the split names rows that do not exist", got=str(path)) from None
         return cls(content["source"], (~taken).nonzero()[:, 0], **parts)  # type: ignore[arg-type]
+
+
+def _mark(data: Source) -> str:
+    """Return a few letters that change with the labels and the names of the files."""
+    mark = hashlib.blake2b(data.labels.numpy().tobytes(), digest_size=8)
+    for file in data.files or ():
+        mark.update(Path(file).name.encode())
+    return mark.hexdigest()

@@ -14,6 +14,7 @@ from randomset.evaluation.accuracy import check_labels
 __all__ = ["Reliability", "calibration_error", "classwise_calibration_error", "reliability"]
 
 Bins = Literal["width", "mass"]
+_ROWS = 4096  # that are looked at at a time
 
 
 @dataclass(frozen=True)
@@ -46,8 +47,7 @@ def reliability(confidence: Tensor, right: Tensor, bins: int = 15, by: Bins = "w
     confidence, right = confidence.double().contiguous(), right.double()
     edges = torch.linspace(0, 1, bins + 1, dtype=torch.double)
     if by == "mass":
-        edges = torch.quantile(confidence, edges).unique()
-        edges[0], edges[-1] = 0, 1
+        edges = _even_edges(confidence, bins)
     place = torch.bucketize(confidence, edges[1:-1])
     count = torch.bincount(place, minlength=len(edges) - 1)
 
@@ -56,6 +56,15 @@ def reliability(confidence: Tensor, right: Tensor, bins: int = 15, by: Bins = "w
         return total / count.clamp_min(1)
 
     return Reliability(edges, count, mean(confidence), mean(right))
+
+
+def _even_edges(confidence: Tensor, bins: int) -> Tensor:
+    """Cut between values so that bins hold about equally many; equal values stay together."""
+    values, count = confidence.unique(return_counts=True)
+    middle = (count.cumsum(0) - count / 2) / count.sum()
+    group = (middle * bins).long().clamp_max(bins - 1)
+    cuts = (group[1:] != group[:-1]).nonzero()[:, 0]
+    return torch.cat((confidence.new_zeros(1), (values[cuts] + values[cuts + 1]) / 2, confidence.new_ones(1)))
 
 
 def calibration_error(probabilities: Tensor, labels: Tensor, bins: int = 15, by: Bins = "width") -> float:
@@ -76,5 +85,13 @@ def classwise_calibration_error(probabilities: Tensor, labels: Tensor, bins: int
     tensor([0.3000, 0.3000], dtype=torch.float64)
     """
     check_labels(probabilities, labels)
-    each = [reliability(p, labels == c, bins).error for c, p in enumerate(probabilities.T)]
-    return torch.tensor(each, dtype=torch.double)
+    n, classes = probabilities.shape
+    edges = torch.linspace(0, 1, bins + 1, dtype=torch.double)
+    # Of a bin, count · |accuracy − confidence| is the size of the sum of hits minus probabilities.
+    gap = torch.zeros(classes, bins, dtype=torch.double)
+    for start in range(0, n, _ROWS):
+        p = probabilities[start : start + _ROWS].double()
+        hit = torch.zeros_like(p).scatter(1, labels[start : start + _ROWS, None], 1.0)
+        place = torch.bucketize(p, edges[1:-1]) + bins * torch.arange(classes)
+        gap.view(-1).index_add_(0, place.flatten(), (hit - p).flatten())
+    return gap.abs().sum(1) / n

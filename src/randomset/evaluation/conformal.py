@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import math
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -12,7 +15,7 @@ from randomset.errors import RandomSetError
 from randomset.evaluation.accuracy import check_labels
 from randomset.evaluation.predictor import Prediction
 
-__all__ = ["Conformal", "ConformalResult", "nonconformity"]
+__all__ = ["Conformal", "ConformalResult", "nonconformity", "uniform_from_rows"]
 
 Score = Literal["1 - Pl", "1 - Bel", "1 - BetP", "APS", "RAPS"]
 SCORES: tuple[Score, ...] = ("1 - Pl", "1 - Bel", "1 - BetP", "APS", "RAPS")
@@ -44,8 +47,7 @@ def nonconformity(
     ranked = p.gather(1, order)
     total = ranked.cumsum(1)
     if seed is not None:
-        generator = torch.Generator().manual_seed(seed)
-        total = total - torch.rand(len(p), 1, generator=generator, dtype=p.dtype) * ranked
+        total = total - uniform_from_rows(p, seed).to(p.dtype)[:, None] * ranked
     if score == "RAPS":
         rank = torch.arange(1, p.shape[1] + 1)
         total = total + penalty * (rank - free).clamp_min(0)
@@ -101,22 +103,18 @@ class Conformal:
 
     def p_values(self, prediction: Prediction, *, smoothed: bool = False) -> Tensor:
         """Return the p-value of every class (n × N); smoothed ones are uniform for the true class."""
-        seed = None if self.seed is None else self.seed + 1
-        strange = nonconformity(prediction, self.score, seed=seed, **self.options).double()  # type: ignore[arg-type]
-        generator = torch.Generator().manual_seed(self.seed or 0)
+        strange = self._strange(prediction)
+        u = uniform_from_rows(prediction.probabilities, (self.seed or 0) + 2) if smoothed else None
+        if not self.by_class:
+            return _p_values(strange, self.reference[0], None if u is None else u[:, None])
         found = torch.empty_like(strange)
-        for c in range(strange.shape[1]):
-            reference = self.reference[c if self.by_class else 0]
-            value = strange[:, c].contiguous()
-            at_least = len(reference) - torch.searchsorted(reference, value)
-            above = len(reference) - torch.searchsorted(reference, value, right=True)
-            if smoothed:
-                u = torch.rand(len(value), generator=generator, dtype=torch.double)
-                counted = above + u * (at_least - above + 1)
-            else:
-                counted = at_least.double() + 1  # in double: a p-value of exactly alpha is not above it
-            found[:, c] = counted / (len(reference) + 1)
+        for c, reference in enumerate(self.reference):
+            found[:, c] = _p_values(strange[:, c].contiguous(), reference, u)
         return found
+
+    def _strange(self, prediction: Prediction) -> Tensor:
+        seed = None if self.seed is None else self.seed + 1
+        return nonconformity(prediction, self.score, seed=seed, **self.options).double()  # type: ignore[arg-type]
 
     def sets(
         self, prediction: Prediction, alpha: float = 0.1, *, smoothed: bool = False, never_empty: bool = False
@@ -124,7 +122,11 @@ class Conformal:
         """Return which classes are in each input's set (n × N)."""
         if not 0 < alpha < 1:
             raise RandomSetError("alpha is no error rate", got=alpha, expected="0 < alpha < 1")
-        inside = self.p_values(prediction, smoothed=smoothed) > alpha
+        if smoothed:
+            inside = self.p_values(prediction, smoothed=True) > alpha
+        else:  # the same as p-values above alpha: at least so many references are as strange
+            limits = torch.stack([_limit(reference, alpha) for reference in self.reference])
+            inside = self._strange(prediction) <= limits
         if never_empty:
             likeliest = torch.zeros_like(inside).scatter(1, prediction.labels[:, None], True)
             inside = torch.where(inside.any(1, keepdim=True), inside, likeliest)
@@ -148,3 +150,36 @@ class Conformal:
             by_class=by_class(hit),
             size_by_class=by_class(size),
         )
+
+
+def uniform_from_rows(rows: Tensor, seed: int) -> Tensor:
+    """Return a number from [0, 1) for each row (n) that depends on the row and the seed alone.
+
+    So an input gets the same answer in whatever batch it comes, and different inputs get independent numbers.
+
+    >>> rows = torch.tensor([[0.5, 0.5], [0.9, 0.1], [0.5, 0.5]])
+    >>> found = uniform_from_rows(rows, 0)
+    >>> bool(found[0] == found[2]), bool(found[0] == found[1])
+    (True, False)
+    """
+    key = seed.to_bytes(8, "little", signed=True)
+    numbers = rows.detach().cpu().contiguous().numpy()
+    found = b"".join(hashlib.blake2b(row.tobytes(), digest_size=8, key=key).digest() for row in numbers)
+    return torch.from_numpy((np.frombuffer(found, np.uint64) >> np.uint64(11)) * 2.0**-53)
+
+
+def _p_values(values: Tensor, reference: Tensor, u: Tensor | None) -> Tensor:
+    """Count references that are at least as strange as each value, the value itself among them."""
+    at_least = (len(reference) - torch.searchsorted(reference, values)).double()
+    if u is None:
+        counted = at_least + 1  # in double: a p-value of exactly alpha is not above it
+    else:
+        above = len(reference) - torch.searchsorted(reference, values, right=True)
+        counted = above + u * (at_least - above + 1)
+    return counted / (len(reference) + 1)
+
+
+def _limit(reference: Tensor, alpha: float) -> Tensor:
+    """Return the strangest score whose p-value is above alpha."""
+    count = math.floor(alpha * (len(reference) + 1) + 1e-9)  # references that must be as strange
+    return reference[-count] if count else torch.tensor(math.inf, dtype=torch.double)

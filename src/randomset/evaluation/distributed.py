@@ -30,8 +30,8 @@ class BatchPredictor(lightning.LightningModule):
         found = self.predictor(inputs)
         named = {"probabilities": found.probabilities, "digests": digests_of(inputs)}
         named |= {f"scores.{name}": score for name, score in found.scores.items()}
-        if found.lower is not None and found.upper is not None:
-            named |= {"lower": found.lower, "upper": found.upper}
+        more = {"lower": found.lower, "upper": found.upper, "negative": found.negative}
+        named |= {name: values for name, values in more.items() if values is not None}
         if labels is not None:
             labels = labels.cpu() if isinstance(labels, Tensor) else np.asarray(labels)
             named["labels"] = torch.as_tensor(labels)

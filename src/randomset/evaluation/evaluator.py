@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import nn
 
 from randomset.errors import RandomSetError, ShapeError
@@ -13,7 +15,7 @@ from randomset.evaluation.ood import Threshold
 from randomset.evaluation.passes import Outcome, predictions_of
 from randomset.evaluation.predictor import as_predictor
 from randomset.evaluation.result import Evaluation
-from randomset.evaluation.robustness import attack_rows
+from randomset.evaluation.robustness import attack_rows, check_autoattack
 from randomset.evaluation.sections import (
     conformal_section,
     decisions_section,
@@ -100,7 +102,15 @@ def evaluate(
     known = tuple(classes or (model.budget.classes if isinstance(model, RandomSetNetwork) else ()))
     if not 0 < alpha < 1:
         raise RandomSetError("alpha is no error rate", got=alpha, expected="0 < alpha < 1")
+    if not 0 < keep <= 1:
+        raise RandomSetError("this share of inputs cannot be kept", got=keep, expected="0 < keep ≤ 1")
+    if autoattack:
+        check_autoattack()
     changed = bool(noise or rotation or attacks or autoattack or timing)
+    if ood is not None and not isinstance(ood, Mapping):
+        raise RandomSetError(
+            "the unknown data have no names", got=type(ood).__name__, expected='{"name": data, …}'
+        )
     if taken := {"test", "validation", "calibration"} & set(ood or {}):
         raise RandomSetError("this name means something else", got=taken.pop(), expected="another one in ood")
     if (attacks or autoattack) and not isinstance(model, nn.Module):
@@ -116,6 +126,15 @@ def evaluate(
     }
     tested = predictions_of(predictor, test, "test", labelled=True, keep=samples * changed, **shared)
     known = known or tested.classes or tuple(map(str, range(tested.prediction.probabilities.shape[1])))
+    outputs = tested.prediction.probabilities.shape[1]
+    if not shared["known"]:  # names of the data, of which those at the end may never occur
+        known = known[:outputs]
+    if len(known) != outputs:
+        raise RandomSetError(
+            "the model gives another number of classes than there are names",
+            got=f"{outputs} outputs for {len(known)} names",
+            remedy="Name the model's classes, in the order of its outputs: classes=[…]",
+        )
     shared["known"], shared["like"] = known, tested.layout
     assert tested.labels is not None
     check_labels(tested.prediction.probabilities, tested.labels)
@@ -125,8 +144,7 @@ def evaluate(
         )
     others = {}
     for name, data in (ood or {}).items():
-        others[name] = predictions_of(predictor, data, name, **shared)
-        _check_overlap(tested, others[name])
+        others[name] = _apart(predictions_of(predictor, data, name, **shared), tested)
     held = (
         None
         if validation is None
@@ -137,6 +155,9 @@ def evaluate(
         if calibration is None
         else predictions_of(predictor, calibration, "calibration", labelled=True, **shared)
     )
+    for one in (held, kept_back):
+        if one is not None:
+            _apart(one, tested)
     numbers: dict[str, Any] = {
         "classes": list(known),
         "test": test_section(tested, bins),
@@ -145,10 +166,11 @@ def evaluate(
     }
     if tested.prediction.lower is not None:
         numbers["decisions"] = decisions_section(tested)
-    if held is not None and threshold is None:
+    fitted = threshold is None and held is not None
+    if threshold is None and held is not None:
         threshold = Threshold.keeping(keep, held.prediction.scores[score], score)
     if threshold is not None:
-        numbers["threshold"] = threshold_section(threshold, tested, others, held)
+        numbers["threshold"] = threshold_section(threshold, tested, others, held if fitted else None)
     if kept_back is not None:
         numbers["conformal"] = conformal_section(kept_back, tested, alpha, seed)
     if changed:
@@ -169,6 +191,8 @@ def evaluate(
     if kept_back is not None and kept_back is not held:
         everything.append(kept_back)
     numbers["remarks"] = [f"{one.name}: {remark}" for one in everything for remark in one.remarks]
+    if kept_back is not None:
+        numbers["remarks"] += _conformal_remarks(kept_back, kept_back is held, alpha, len(known))
     return Evaluation(
         numbers,
         {one.name: one.prediction for one in everything},
@@ -176,14 +200,34 @@ def evaluate(
     )
 
 
-def _check_overlap(tested: Outcome, other: Outcome) -> None:
-    """Refuse unknown inputs that are test inputs: nothing could tell them apart."""
+def _conformal_remarks(calibration: Outcome, shared: bool, alpha: float, classes: int) -> list[str]:
+    """Say where conformal sets cannot be what they should be."""
+    assert calibration.labels is not None
+    needed = math.ceil(1 / alpha - 1e-9) - 1
+    fewest = int(torch.bincount(calibration.labels, minlength=classes).min())
+    said = []
+    if shared:
+        said.append("conformal: calibrated on the validation data; with data apart the guarantee is strict")
+    if fewest < needed:
+        said.append(
+            f"conformal: {len(calibration)} inputs, {fewest} of the rarest class; with fewer than {needed}, "
+            "sets hold every class"
+        )
+    return said
+
+
+def _apart(other: Outcome, tested: Outcome) -> Outcome:
+    """Leave out inputs that are test inputs; refuse data that hold many, of which nothing can be learned."""
     there = {tuple(row) for row in tested.digests.tolist()} - {(0, 0)}
-    places = [place for place, row in enumerate(other.digests.tolist()) if tuple(row) in there]
-    if places:
+    same = torch.tensor([tuple(row) in there for row in other.digests.tolist()])
+    count = int(same.sum())
+    if not count:
+        return other
+    if count > 0.01 * len(other):
         raise RandomSetError(
             f"{other.name} holds inputs of the test data",
-            got=f"{len(places)} of {len(other)}, the first in row {places[0]}",
-            expected="inputs that the model does not know",
+            got=f"{count} of {len(other)}, the first in row {int(same.nonzero()[0])}",
+            expected="other inputs than those to test on",
             remedy="Name other data, or take these inputs out",
         )
+    return other.part(~same, f"{count} of {len(other)} are test inputs, and left out")

@@ -4,28 +4,43 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sized
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset, default_collate
 
 from randomset.budgeting.batches import split_batch, usual_workers
 from randomset.data.conversion import converted
+from randomset.data.folders import pixels_from_picture
 from randomset.data.rows import HubRows, is_hub
 from randomset.errors import RandomSetError, ShapeError
 
-__all__ = ["Feed", "Layout", "Rows", "batches_of", "digests_of"]
+__all__ = ["Feed", "Layout", "Rows", "batches_of", "collated", "count_of", "digests_of"]
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The form of inputs that a model takes: the shape of one of them, and whether its numbers are bytes."""
+    """The form of inputs that a model takes: the shape of one, whether they are bytes, and how large."""
 
     shape: tuple[int, ...]
     bytes: bool
+    largest: float = 1.0
+
+    @classmethod
+    def of(cls, inputs: Tensor) -> Layout:
+        """Take the form of a batch."""
+        return cls(tuple(inputs.shape[1:]), inputs.dtype == torch.uint8, _largest(inputs))
+
+    def grown(self, inputs: Tensor) -> Layout:
+        """Take in how large the numbers of another batch are."""
+        return replace(self, largest=max(self.largest, _largest(inputs)))
+
+
+def _largest(inputs: Tensor) -> float:
+    return float(inputs.abs().max()) if inputs.numel() and not inputs.is_complex() else 0.0
 
 
 @dataclass
@@ -43,17 +58,21 @@ class Feed:
             inputs = torch.as_tensor(np.asarray(inputs))
         if not isinstance(inputs, Tensor):
             return inputs, labels
-        if self.pixels and inputs.dtype == torch.uint8:
+        from_bytes = inputs.dtype == torch.uint8
+        if self.pixels and from_bytes:
             inputs = inputs.float() / 255
-        return self._alike(inputs), labels
+        return self._alike(inputs, from_bytes), labels
 
-    def _alike(self, inputs: Tensor) -> Tensor:
+    def _alike(self, inputs: Tensor, from_bytes: bool) -> Tensor:
         if self.like is None:
             return inputs
+        self._check_scale(inputs, from_bytes)
         done: list[str] = []
         if inputs.dim() == 4 and len(self.like.shape) == 3 and tuple(inputs.shape[1:]) != self.like.shape:
             inputs, done = converted(inputs, self.like.shape)
-        if self.like.bytes and inputs.is_floating_point():
+        if inputs.dim() != 4:
+            pass  # numbers of a table have no range that is known
+        elif self.like.bytes and inputs.is_floating_point():
             inputs = (inputs * 255).round().clamp(0, 255).to(torch.uint8)
             done.append("multiplied by 255")
         elif not self.like.bytes and inputs.dtype == torch.uint8:
@@ -68,6 +87,23 @@ class Feed:
             )
         return inputs
 
+    def _check_scale(self, inputs: Tensor, from_bytes: bool) -> None:
+        """Refuse images whose numbers mean something else than those of the test data."""
+        like = self.like
+        if like is None or inputs.dim() != 4 or not len(inputs):
+            return
+        largest = float(inputs.abs().max())
+        strange = like.bytes and not from_bytes and largest > 1
+        strange |= not like.bytes and from_bytes and like.largest > 1.5
+        strange |= not like.bytes and not from_bytes and largest > 20 * max(like.largest, 1e-12)
+        if strange:
+            raise ShapeError(
+                "the images are on another scale than the test data",
+                got=f"values up to {largest:g}{' from bytes' * from_bytes}",
+                expected="bytes" if like.bytes else f"values up to about {like.largest:g}",
+                remedy="Bring both to bytes, or to floats in [0, 1]",
+            )
+
 
 def batches_of(
     data: Any, size: int, workers: int | None, name: str
@@ -77,24 +113,29 @@ def batches_of(
         data = HubRows(data)
     if isinstance(data, Dataset) and not isinstance(data, TensorDataset):
         readers = usual_workers(data) if workers is None else workers
-        data = DataLoader(data, batch_size=size, num_workers=readers)
+        data = DataLoader(data, batch_size=size, num_workers=readers, collate_fn=collated)
     if isinstance(data, DataLoader):
         try:
-            return data, len(data), len(data.dataset)  # type: ignore[arg-type]
+            plain = data.batch_size is not None
+            return data, len(data), len(data.sampler) if plain else None  # type: ignore[arg-type]
         except TypeError:  # a stream
             return data, None, None
     if isinstance(data, TensorDataset):
+        if len(data.tensors) > 2:
+            raise RandomSetError(
+                f"the data of {name} have more than inputs and labels", got=f"{len(data.tensors)} tensors"
+            )
         data = tuple(data.tensors[:2]) if len(data.tensors) > 1 else data.tensors[0]
     parts = data if isinstance(data, tuple) else (data,)
     if isinstance(data, (tuple, Tensor)) or hasattr(data, "__array__") or _is_texts(data):
-        if len({len(part) for part in parts}) != 1 or not len(parts[0]):
+        if len({count_of(part) for part in parts}) != 1 or not count_of(parts[0]):
             raise ShapeError(
                 f"the inputs and labels of {name} do not match",
-                got=" and ".join(str(len(part)) for part in parts),
+                got=" and ".join(str(count_of(part)) for part in parts),
                 expected="as many labels as inputs, at least one",
             )
         rows = Rows(tuple(torch.as_tensor(p) if hasattr(p, "__array__") else p for p in parts), size)
-        return rows, len(rows), len(parts[0])
+        return rows, len(rows), count_of(parts[0])
     if not isinstance(data, Iterable) or isinstance(data, Mapping):
         raise RandomSetError(
             f"the data of {name} are of no known kind",
@@ -116,12 +157,41 @@ class Rows:
     size: int
 
     def __len__(self) -> int:
-        return -(-len(self.parts[0]) // self.size)
+        return -(-count_of(self.parts[0]) // self.size)
 
     def __iter__(self) -> Iterator[Any]:
-        for start in range(0, len(self.parts[0]), self.size):
-            cut = tuple(part[start : start + self.size] for part in self.parts)
+        for start in range(0, count_of(self.parts[0]), self.size):
+            rows = slice(start, start + self.size)
+            cut = tuple(
+                {key: value[rows] for key, value in part.items()} if isinstance(part, Mapping) else part[rows]
+                for part in self.parts
+            )
             yield cut if len(cut) > 1 else cut[0]
+
+
+def count_of(inputs: Any) -> int:
+    """Return how many inputs there are; of inputs by name, in the first of them."""
+    return len(next(iter(inputs.values()))) if isinstance(inputs, Mapping) else len(inputs)
+
+
+def collated(rows: list[Any]) -> Any:
+    """Make a batch of rows; pictures of Pillow become pixels in [0, 1]."""
+
+    def plain(value: Any) -> Any:
+        if type(value).__module__.startswith("PIL."):
+            return pixels_from_picture(value).float() / 255
+        return value
+
+    try:
+        return default_collate(
+            [tuple(map(plain, row)) if isinstance(row, (tuple, list)) else plain(row) for row in rows]
+        )
+    except RuntimeError as error:
+        raise ShapeError(
+            "the inputs of a batch cannot be put together",
+            got=str(error).splitlines()[0],
+            remedy="Resize them in the data set",
+        ) from None
 
 
 def digests_of(inputs: Any) -> Tensor:

@@ -122,6 +122,8 @@ class Threshold:
     def load(cls, folder: str | Path) -> Threshold | None:
         """Read that of a run folder; None if it has none."""
         path = Path(folder) / _FILE
+        if not Path(folder).is_dir():
+            raise FileFormatError("there is no such folder", got=str(folder))
         if not path.exists():
             return None
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
-from randomset.budgeting.inputs import is_whole
-from randomset.data.rows import is_hub
+from randomset.budgeting.inputs import encoded_labels, is_whole
+from randomset.data.rows import is_hub, own_classes
 from randomset.data.sources import Source, load_source
 from randomset.errors import (
     InvalidBeliefError,
@@ -22,7 +22,7 @@ from randomset.errors import (
     RandomSetError,
     ShapeError,
 )
-from randomset.evaluation.feeding import Feed, Layout, Rows, batches_of, digests_of
+from randomset.evaluation.feeding import Feed, Layout, Rows, batches_of, count_of, digests_of
 from randomset.evaluation.predictor import Prediction, Predictor
 from randomset.progress import progress_bar
 
@@ -48,6 +48,16 @@ class Outcome:
 
     def __len__(self) -> int:
         return len(self.prediction)
+
+    def part(self, places: Tensor, remark: str) -> Outcome:
+        """Return some of the inputs, and say why."""
+        return replace(
+            self,
+            prediction=self.prediction[places],
+            labels=None if self.labels is None else self.labels[places],
+            digests=self.digests[places],
+            remarks=(*self.remarks, remark),
+        )
 
 
 def predictions_of(
@@ -86,6 +96,7 @@ def predictions_of(
         feed.pixels, remarks, classes = data.kind == "images", data.remarks, data.classes
         data = (data.inputs, data.labels) if labelled else data.inputs
     feed.pixels = feed.pixels or is_hub(data)
+    own = own_classes(data)
     batches, total, samples = batches_of(data, batch_size, workers, name)
     if devices > 1:
         parts = _on_devices(predictor, batches, feed, devices, name)
@@ -94,7 +105,10 @@ def predictions_of(
         keeping = _chosen(samples, keep, seed)
         parts, layout, kept = _in_turn(predictor, batches, feed, total, name, keeping, labelled, progress)
     prediction = Prediction.concatenate([part[0] for part in parts])
-    labels = _joined([part[1] for part in parts], len(prediction), name) if labelled else None
+    labels = None
+    if labelled:
+        labels, said = _joined([part[1] for part in parts], len(prediction), name, own, known)
+        remarks, classes = (*remarks, *said), classes or own
     digests = torch.cat([part[2] for part in parts])
     return Outcome(name, prediction, labels, digests, layout, (*remarks, *feed.remarks), kept, classes)
 
@@ -121,7 +135,7 @@ def _in_turn(
             prediction = _predicted(predictor, inputs, name, number, seen)
             parts.append((prediction, labels if labelled else None, digests_of(inputs)))
             if isinstance(inputs, Tensor):
-                layout = layout or Layout(tuple(inputs.shape[1:]), inputs.dtype == torch.uint8)
+                layout = Layout.of(inputs) if layout is None else layout.grown(inputs)
                 here = _here(keeping, seen, len(inputs))
                 if labelled and len(here):
                     kept.append((inputs[here], torch.as_tensor(np.asarray(labels))[here]))
@@ -136,7 +150,9 @@ def _in_turn(
 
 def _predicted(predictor: Predictor, inputs: Any, name: str, number: int, seen: int) -> Prediction:
     try:
-        return predictor(inputs)
+        prediction = predictor(inputs)
+    except torch.OutOfMemoryError:
+        raise
     except InvalidBeliefError as error:
         if error.sample is None:
             raise
@@ -152,12 +168,25 @@ def _predicted(predictor: Predictor, inputs: Any, name: str, number: int, seen: 
             f"the model cannot take the inputs of {name}",
             got=f"samples of shape {shape}: {str(error).splitlines()[0]}",
         ) from error
+    if len(prediction) != count_of(inputs):
+        raise ShapeError(
+            f"the model gave another number of answers than there are inputs of {name}",
+            got=f"{len(prediction)} for {count_of(inputs)}",
+        )
+    return prediction
 
 
-def _joined(labels: list[Any], count: int, name: str) -> Tensor:
+def _joined(
+    labels: list[Any], count: int, name: str, own: tuple[str, ...], known: tuple[str, ...]
+) -> tuple[Tensor, list[str]]:
+    """Join the labels of batches, numbered by the known classes; say if names did not help."""
     if any(part is None for part in labels):
         raise LabelError(f"{name} has no labels", expected="(inputs, labels) in every batch")
-    found = torch.cat([torch.as_tensor(np.asarray(part)) for part in labels])
+    arrays = [np.asarray(part) for part in labels]
+    if arrays[0].dtype.kind in "OUS":
+        codes, _ = encoded_labels(np.concatenate(arrays), count, known or own or None, at_least=1)
+        return torch.from_numpy(codes), []
+    found = torch.cat([torch.as_tensor(array) for array in arrays])
     if found.dim() != 1 or len(found) != count or found.is_floating_point():
         raise LabelError(
             f"the labels of {name} are no classes",
@@ -165,7 +194,20 @@ def _joined(labels: list[Any], count: int, name: str) -> Tensor:
             expected="one class index for each input",
             remedy="Set-valued labels have no single true class to compare with" if found.dim() > 1 else "",
         )
-    return found.long()
+    if not own or not known or own == known:
+        return found.long(), []
+    if all(label in known for label in own):
+        order = torch.tensor([known.index(label) for label in own])
+        if not 0 <= int(found.min()) <= int(found.max()) < len(own):
+            raise LabelError(f"a label of {name} is beyond its classes", got=int(found.max()))
+        return order[found.long()], []
+    if len(own) == len(known):
+        return found.long(), ["its classes have other names than the model's, and are taken in their order"]
+    raise LabelError(
+        f"{name} has other classes than the model",
+        got=", ".join(own[:5]),
+        expected=", ".join(known[:5]),
+    )
 
 
 def _chosen(samples: int | None, keep: int, seed: int) -> Tensor | int:
@@ -184,9 +226,7 @@ def _here(keeping: Tensor | int, start: int, count: int) -> Tensor:
 
 def _peek(batches: Any, feed: Feed) -> Layout | None:
     inputs, _ = feed(next(iter(batches)))
-    return (
-        Layout(tuple(inputs.shape[1:]), inputs.dtype == torch.uint8) if isinstance(inputs, Tensor) else None
-    )
+    return Layout.of(inputs) if isinstance(inputs, Tensor) else None
 
 
 def _on_devices(predictor: Predictor, batches: Any, feed: Feed, devices: int, name: str) -> list[_Part]:
@@ -205,5 +245,5 @@ def _on_devices(predictor: Predictor, batches: Any, feed: Feed, devices: int, na
         )
     found = in_processes(BatchPredictor(predictor, feed), batches, devices, enable_progress_bar=False)
     scores = {key[7:]: value for key, value in found.items() if key.startswith("scores.")}
-    bounds = [found.get("lower"), found.get("upper")]
+    bounds = [found.get(side) for side in ("lower", "upper", "negative")]
     return [(Prediction(found["probabilities"], scores, *bounds), found.get("labels"), found["digests"])]

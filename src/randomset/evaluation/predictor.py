@@ -34,6 +34,8 @@ class Prediction:
     scores: Mapping[str, Tensor] = field(default_factory=dict)
     lower: Tensor | None = None
     upper: Tensor | None = None
+    negative: Tensor | None = None
+    """Of a random-set network, the share of its raw mass that was negative, and repaired (n)."""
 
     def __post_init__(self) -> None:
         p = self.probabilities
@@ -48,6 +50,7 @@ class Prediction:
                 "a model gave no probabilities",
                 got=f"{[round(value, 4) for value in p[place].tolist()[:5]]} for input {place} of a batch",
                 expected="finite numbers that sum to one",
+                remedy="Logits go through softmax first" if p[place].isfinite().all() else "",
             )
             error.sample = place
             raise error
@@ -58,6 +61,13 @@ class Prediction:
         scores = {**certain, **self.scores}
         if wrong := [name for name, score in scores.items() if score.shape != p.shape[:1]]:
             raise ShapeError("a score is not one number for each input", got=wrong[0])
+        for name, values in (*scores.items(), ("lower", self.lower), ("upper", self.upper)):
+            if values is not None and not values.isfinite().all():
+                error = InvalidBeliefError(
+                    f"{name} is not finite", got=f"row {int((~values.isfinite()).nonzero()[0][0])}"
+                )
+                error.sample = int((~values.isfinite()).nonzero()[0][0])
+                raise error
         object.__setattr__(self, "scores", scores)
 
     @classmethod
@@ -69,15 +79,15 @@ class Prediction:
             "non-specificity": answer.nonspecificity,
             "mass on Θ": answer.mass[..., -1],
         }
-        return cls(answer.pignistic, scores, answer.lower, answer.upper)
+        return cls(answer.pignistic, scores, answer.lower, answer.upper, answer.validity.negative)
 
     @classmethod
     def concatenate(cls, parts: Sequence[Prediction]) -> Prediction:
         """Join batches."""
         names = parts[0].scores
         bounds = [
-            None if parts[0].lower is None else torch.cat([getattr(part, side) for part in parts])
-            for side in ("lower", "upper")
+            None if getattr(parts[0], side) is None else torch.cat([getattr(part, side) for part in parts])
+            for side in ("lower", "upper", "negative")
         ]
         return cls(
             torch.cat([part.probabilities for part in parts]),
@@ -97,6 +107,13 @@ class Prediction:
 
     def __len__(self) -> int:
         return len(self.probabilities)
+
+    def __getitem__(self, places: Any) -> Prediction:
+        return Prediction(
+            self.probabilities[places],
+            {name: score[places] for name, score in self.scores.items()},
+            *(None if one is None else one[places] for one in (self.lower, self.upper, self.negative)),
+        )
 
 
 class Predictor(Protocol):
@@ -140,12 +157,20 @@ class _OfFunction:
         found = self.function(inputs)
         if isinstance(found, Prediction):
             return found
+        if isinstance(found, RandomSet):
+            return Prediction.from_random_set(found.to("cpu"))
         scores: Mapping[str, Any] = {}
         if isinstance(found, tuple):
             found, scores = found
-        numbers = {name: torch.as_tensor(np.asarray(score)) for name, score in scores.items()}
-        values = found.detach().cpu() if isinstance(found, Tensor) else torch.as_tensor(np.asarray(found))
-        return Prediction(values if values.is_floating_point() else values.double(), numbers)
+        return Prediction(_numbers(found), {name: _numbers(score) for name, score in scores.items()})
+
+
+def _numbers(values: Any) -> Tensor:
+    """Take numbers from anywhere: on the CPU, without gradients, in a precision that NumPy knows."""
+    found = values.detach().cpu() if isinstance(values, Tensor) else torch.as_tensor(np.asarray(values))
+    if not found.is_floating_point():
+        return found.double()
+    return found.float() if found.dtype.itemsize < 4 else found
 
 
 def random_set_predictor(network: RandomSetNetwork, *, calibrated: bool = True) -> Predictor:
@@ -168,7 +193,7 @@ def softmax_predictor(model: nn.Module) -> Predictor:
 
 
 def as_predictor(function: Any) -> Predictor:
-    """Measure anything: a random-set network, a module that gives logits, or any function.
+    """Measure anything: a random-set network, a module that gives logits, an estimator, or any function.
 
     A function takes inputs and returns probabilities, or (probabilities, scores by name).
 
@@ -182,6 +207,9 @@ def as_predictor(function: Any) -> Predictor:
         return random_set_predictor(function)
     if isinstance(function, nn.Module):
         return softmax_predictor(function)
+    for name in ("predict_random_set", "predict_proba"):  # estimators of scikit-learn, ours among them
+        if hasattr(function, name):
+            return _OfFunction(getattr(function, name))
     if not callable(function):
         raise RandomSetError(
             "this cannot be measured",

@@ -22,6 +22,7 @@ from randomset.evaluation.tables import Table, summary_of, tables_of
 __all__ = ["Evaluation"]
 
 _FORMAT, _VERSION = "randomset.evaluation", 1
+_PARTS = ("probabilities", "scores", "labels", "lower", "upper", "negative")
 _FILES = ("evaluation.json", "evaluation.md", "scores.npz")
 
 
@@ -71,8 +72,11 @@ class Evaluation:
     def to_markdown(self, path: str | Path | None = None) -> str:
         """Return the tables as Markdown, and write them if a path is given."""
         parts = [table.to_markdown() for table in self.tables]
+        if "run" in self.numbers:
+            run = self.numbers["run"]
+            parts.insert(0, f"# Evaluation of {run['folder']}\n\nTest data: {run['test']}.")
         if self.numbers.get("remarks"):
-            parts.append("\n".join(f"- {remark}" for remark in self.numbers["remarks"]))
+            parts.append("## Remarks\n\n" + "\n".join(f"- {remark}" for remark in self.numbers["remarks"]))
         return _written("\n\n".join(parts) + "\n", path)
 
     def __str__(self) -> str:
@@ -117,7 +121,10 @@ class Evaluation:
             labels = self.labels.get(name)
             frame["label"] = -1 if labels is None else labels.numpy()
             frame["predicted"] = prediction.labels.numpy()
-            columns = {score: values.numpy() for score, values in prediction.scores.items()}
+            columns = {
+                f"score {score}" if score in frame else score: values.numpy()
+                for score, values in prediction.scores.items()
+            }
             parts_of = {"p": prediction.probabilities, "lower": prediction.lower, "upper": prediction.upper}
             for title, values in parts_of.items():
                 if values is not None:
@@ -163,7 +170,7 @@ class Evaluation:
             arrays[f"{name}.scores"] = torch.stack(list(prediction.scores.values()), 1).numpy()
             if name in self.labels:
                 arrays[f"{name}.labels"] = self.labels[name].numpy()
-            for side in ("lower", "upper"):
+            for side in ("lower", "upper", "negative"):
                 if getattr(prediction, side) is not None:
                     arrays[f"{name}.{side}"] = getattr(prediction, side).numpy()
         return arrays
@@ -174,7 +181,9 @@ def _restored(path: Path) -> tuple[dict[str, Prediction], dict[str, Tensor]]:
     titles = read_arrays(path, ("sets", "scores"), needed=("sets", "scores"))
     predictions, labels = {}, {}
     for name in titles["sets"].tolist():
-        keys = [f"{name}.{part}" for part in ("probabilities", "scores", "labels", "lower", "upper")]
+        keys = [
+            f"{name}.{part}" for part in ("probabilities", "scores", "labels", "lower", "upper", "negative")
+        ]
         found = read_arrays(path, tuple(keys), needed=tuple(keys[:2]))
         p, scores, own, *bounds = (torch.from_numpy(found[key]) if key in found else None for key in keys)
         assert p is not None

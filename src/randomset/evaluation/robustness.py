@@ -19,7 +19,7 @@ from randomset.evaluation.sweeps import measured, pixels_of
 from randomset.nn.network import RandomSetNetwork
 from randomset.progress import progress_bar
 
-__all__ = ["EPSILONS", "attack_rows", "belief_objective", "logit_objective"]
+__all__ = ["EPSILONS", "attack_rows", "belief_objective", "check_autoattack", "logit_objective"]
 
 EPSILONS = (0.005, 0.01, 0.02, 0.03, 0.04, 0.05)  # the paper's, of its Tables 13 and 14
 
@@ -124,6 +124,14 @@ def _right(predictor: Predictor, images: Tensor, labels: Tensor) -> Tensor:
     return torch.cat([predictor(part).labels for part in images.split(256)]) == labels
 
 
+def check_autoattack() -> None:
+    """Fail with the name of the extra if AutoAttack is missing."""
+    try:
+        import pyautoattack  # noqa: F401
+    except ImportError:
+        raise MissingPackageError("pyautoattack", "attack") from None
+
+
 Attack = Callable[[Tensor, Tensor, float], Tensor]
 
 
@@ -167,10 +175,9 @@ def _autoattack(model: nn.Module, seed: int) -> Attack:
     logits = model.as_logits() if isinstance(model, RandomSetNetwork) else model
 
     def attack(images: Tensor, labels: Tensor, epsilon: float) -> Tensor:
-        try:
-            from pyautoattack import AutoAttack
-        except ImportError:
-            raise MissingPackageError("pyautoattack", "attack") from None
+        check_autoattack()
+        from pyautoattack import AutoAttack
+
         with torch.no_grad():
             outputs = logits(images[:1]).shape[1]
         if outputs < 4:

@@ -37,6 +37,7 @@ def test_section(tested: Outcome, bins: int) -> dict[str, Any]:
     """How often the model is right on test data, and how good its probabilities are."""
     p, labels = tested.prediction.probabilities, _labels(tested)
     right = tested.prediction.labels == labels
+    negative = tested.prediction.negative
     diagram = reliability(tested.prediction.confidence, right, bins)
     return {
         "samples": len(tested),
@@ -49,6 +50,7 @@ def test_section(tested: Outcome, bins: int) -> dict[str, Any]:
         "ece_equal_mass": calibration_error(p, labels, bins, "mass"),
         "classwise_ece": classwise_calibration_error(p, labels, bins).mean().item(),
         "confidence": tested.prediction.confidence.double().mean().item(),
+        **({} if negative is None else {"negative_mass": negative.double().mean().item()}),
         "reliability": {
             name: getattr(diagram, name).tolist() for name in ("edges", "count", "confidence", "accuracy")
         },

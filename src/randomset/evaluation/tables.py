@@ -111,6 +111,8 @@ def _test(test: dict[str, Any]) -> Table:
         (title, _share(test[key]) if key in shares else _number(test[key])) for key, title in names.items()
     ]
     rows += [(f"mean {_with_unit(name)}", _spread(value)) for name, value in test["scores"].items()]
+    if "negative_mass" in test:
+        rows.append(("share of the raw mass that was negative, and repaired", _share(test["negative_mass"])))
     return Table(f"Test data, {test['samples']} inputs", ("measure", "value"), tuple(rows))
 
 
@@ -268,4 +270,4 @@ def _number(value: float | None) -> str:
 
 
 def _spread(value: dict[str, float]) -> str:
-    return f"{value['mean']:.4f} ± {value['std']:.4f}"
+    return f"{_number(value['mean'])} ± {_number(value['std'])}"

@@ -45,8 +45,13 @@ def drawing_on(ax: Axes | None, size: tuple[float, float]) -> tuple[Figure, Axes
 
 
 def shortened(text: str, length: int = 28) -> str:
-    """Cut text that is too long for its place."""
-    return text if len(text) <= length else text[: length - 1] + "…"
+    """Cut text that is too long for its place, in the middle: names often differ at their ends.
+
+    >>> shortened("a rather long class name 17", 12)
+    'a rath…me 17'
+    """
+    head = length // 2
+    return text if len(text) <= length else f"{text[:head]}…{text[head + 1 - length :]}"
 
 
 def plain(name: str, length: int = 28) -> str:

@@ -113,7 +113,7 @@ def plot_conformal(result: Evaluation, score: str | None = None) -> Figure:
     >>> import torch
     >>> from randomset.evaluation import evaluate
     >>> data = (torch.eye(3), torch.arange(3))
-    >>> result = evaluate(lambda x: x.softmax(1), data, validation=data)
+    >>> result = evaluate(lambda x: x.softmax(1), data, validation=(2 * data[0], data[1]))
     >>> plot_conformal(result).axes[1].get_ylabel()
     'classes in a set, mean'
     """

@@ -38,6 +38,10 @@ __all__ = [
 
 _BLUE, _DARK, _ORANGE = "#9ecae1", "#08519c", "#d95f0e"
 _SHOWN = 5000  # points of a picture; more only hide each other
+_NAMES = (
+    *("reliability", "detection_entropy", "detection_credal_width", "densities_entropy"),
+    *("densities_credal_width", "confidence", "widths", "intervals", "conformal", "noise", "rotation"),
+)
 _WIDTH = "credal width"
 
 
@@ -206,7 +210,7 @@ def plot_intervals(
 
 
 def draw_all(result: Evaluation, folder: str | Path) -> list[Path]:
-    """Draw every figure that there are numbers for, as PNG, and return the paths.
+    """Draw every figure that there are numbers for, as PNG, and return the paths; old ones are removed.
 
     >>> import tempfile, torch
     >>> from randomset.evaluation import evaluate
@@ -234,6 +238,8 @@ def draw_all(result: Evaluation, folder: str | Path) -> list[Path]:
         figures["rotation"] = partial(plot_levels, change="rotation")
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
+    for name in _NAMES:  # what another evaluation has left would be taken for this one's
+        (folder / f"{name}.png").unlink(missing_ok=True)
     paths = []
     for name, plot in figures.items():
         paths.append(folder / f"{name.replace(' ', '_')}.png")

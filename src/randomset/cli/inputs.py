@@ -1,0 +1,76 @@
+"""Sources brought into the form that a trained network takes."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from randomset.errors import ShapeError
+
+if TYPE_CHECKING:
+    from randomset.data.sources import Source
+    from randomset.nn.network import RandomSetNetwork
+
+__all__ = ["NetworkInputs"]
+
+
+class NetworkInputs:
+    """Loads sources as a run recorded its own: size, columns, scale; `remarks` say what was converted."""
+
+    def __init__(self, network: RandomSetNetwork, strict: bool) -> None:
+        self.notes, self.strict = network.notes, strict
+        self.config = network.notes.get("config") or {}
+        self.shape: list[int] | None = network.notes.get("input_shape")
+
+    def __call__(self, source: str, split: str = "test", *, labelled: bool = True) -> Source:
+        """Load a source, and make it fit or say why it cannot."""
+        from randomset.data.sources import load_source
+
+        found = load_source(
+            source,
+            split,
+            labelled=labelled,
+            label=self.config.get("label_column"),
+            text=self.config.get("text_column"),
+            columns=self.notes.get("columns"),
+            size=None if self.shape is None or len(self.shape) != 3 else (self.shape[1], self.shape[2]),
+            strict=self.strict,
+        )
+        return self.fitting(found)
+
+    def fitting(self, source: Source) -> Source:
+        """Convert images to the network's size and colour; refuse what cannot be converted."""
+        from randomset.data.conversion import converted
+
+        if source.kind == "text":
+            raise ShapeError("the network takes no texts", got=source.name)
+        tensor, done, shape = source.inputs, list[str](), self.shape
+        if shape is not None and len(shape) == 3 and tensor.dim() == 4 and list(tensor.shape[1:]) != shape:
+            tensor, done = converted(tensor, shape)
+        if shape is not None and list(tensor.shape[1:]) != shape:
+            raise ShapeError(
+                "the inputs do not fit the network",
+                got=f"{source.name} with samples of shape {tuple(tensor.shape[1:])}",
+                expected=str(tuple(shape)),
+            )
+        if tensor.dim() == 4:
+            self._check_scale(source)
+        return dataclasses.replace(source, inputs=tensor, remarks=(*source.remarks, *done))
+
+    def _check_scale(self, source: Source) -> None:
+        """Refuse images whose numbers mean something else than in the training."""
+        largest = self.notes.get("largest_input")
+        if not isinstance(largest, float) or not largest > 0:
+            return
+        tensor = source.inputs
+        whole = not tensor.is_floating_point()
+        found = float(tensor.max()) if whole else float(tensor.abs().max())
+        if (whole and largest > 1.5) or (not whole and found > 20 * largest):
+            expected = f"values up to about {largest:g}"
+            if largest <= 1.5:
+                expected += ", or bytes (uint8), which are divided by 255"
+            raise ShapeError(
+                "the images are on another scale than those of the training",
+                got=f"{source.name} with {'bytes' if whole else 'values'} up to {found:g}",
+                expected=expected,
+            )
