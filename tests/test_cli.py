@@ -468,3 +468,80 @@ def test_the_known_data_sets_are_listed(tmp_path, monkeypatch, capsys):
     assert re.search(r"^svhn .* test$", printed, flags=re.M)
     assert re.search(r"^mnist .* not found$", printed, flags=re.M)
     assert str(tmp_path) in printed
+
+
+@pytest.mark.slow
+class TestComparison:
+    """Two methods, one seed, one epoch."""
+
+    OPTIONS = ("--methods", "rsnn,softmax", "--ood", "noise=noise.npz", "--seeds", 1, "--out", "c")
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def compared(cls, tmp_path_factory):
+        folder = tmp_path_factory.mktemp("compared")
+        rng = np.random.default_rng(0)
+        np.savez(folder / "noise.npz", images=rng.integers(0, 256, (60, 8, 8), dtype=np.uint8))
+        out = run("compare", "digits", *cls.OPTIONS, "--epochs", 1, cwd=folder)
+        assert out.returncode == 0, out.stderr
+        return folder, out.stdout
+
+    def test_the_table_and_the_runs(self, compared):
+        folder, said = compared
+        table = (folder / "c" / "comparison.md").read_text()
+        assert table in said
+        assert "| rsnn (1 seed) |" in table
+        assert "noise: AUROC, %" in table
+        assert "**" not in table  # one seed says nothing about who leads
+        values = json.loads((folder / "c" / "comparison.json").read_text())["values"]
+        for method in ("rsnn", "softmax"):
+            place = folder / "c" / method / "seed-0"
+            assert values["accuracy, %"][method] == [Evaluation.load(place)["test"]["accuracy"]]
+            assert Evaluation.load(place)["ood"]["noise"]["samples"] == 60
+        names = {path.name for path in (folder / "c" / "figures").iterdir()}
+        assert names == {"curves_noise.png", "entropies.png"}
+        rows = list(csv.DictReader(io.StringIO((folder / "c" / "comparison.csv").read_text())))
+        assert [row["method"] for row in rows] == ["rsnn", "softmax"]
+
+    def test_what_is_there_is_used_again(self, compared):
+        folder, _ = compared
+        before = (folder / "c" / "rsnn" / "seed-0" / "model.safetensors").stat().st_mtime_ns
+        (folder / "c" / "softmax" / "seed-0" / "test.json").unlink()  # as if it had been interrupted there
+        table = (folder / "c" / "comparison.json").read_text()
+        out = run("compare", "digits", *self.OPTIONS, "--epochs", 1, cwd=folder)
+        assert out.returncode == 0, out.stderr
+        assert "softmax, seed 0:" in out.stdout
+        assert "rsnn, seed 0:" not in out.stdout
+        assert (folder / "c" / "rsnn" / "seed-0" / "model.safetensors").stat().st_mtime_ns == before
+        again, first = (
+            json.loads(text)["values"] for text in ((folder / "c" / "comparison.json").read_text(), table)
+        )
+        assert again["accuracy, %"] == first["accuracy, %"]
+
+    def test_a_rival_alone(self, compared, monkeypatch, capsys):
+        folder, _ = compared
+        place = "c/softmax/seed-0"
+        out = run("evaluate", place, "--no-figures", "--attacks", "--samples", 10, "--out", "e", cwd=folder)
+        assert out.returncode == 0, out.stderr
+        assert "attacks" in Evaluation.load(folder / "e")
+        code, error = run_here(monkeypatch, capsys, "predict", place, "digits", cwd=folder)
+        assert code == 2
+        assert "a run of softmax" in error
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            (["--epochs", 2], "a run with other settings; got c/rsnn/seed-0: epochs 1"),
+            (["--methods", "rsnn,magic"], "not different methods; got rsnn,magic"),
+            (["--methods", "rsnn,rsnn"], "not different methods"),
+            (["--seeds", 0], "--seeds"),
+            (["--ood", "="], "NAME=SOURCE"),
+        ],
+    )
+    def test_mistakes(self, compared, options, message, monkeypatch, capsys):
+        folder, _ = compared
+        arguments = [*self.OPTIONS, *(["--epochs", 1] if "--epochs" not in options else []), *options]
+        code, error = run_here(monkeypatch, capsys, "compare", "digits", *arguments, cwd=folder)
+        assert code == 2
+        assert message in error
+        assert "Traceback" not in error

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from randomset.data.sources import Source
     from randomset.evaluation.result import Evaluation
 
-__all__ = ["evaluate"]
+__all__ = ["evaluate", "evaluate_run", "named_sources"]
 
 
 def evaluate(
@@ -59,23 +59,63 @@ def evaluate(
     Writes evaluation.json, evaluation.md, scores.npz and figures/, and stores the threshold that tells known
     inputs from unknown ones in the run, for `randomset predict`.
     """
-    from randomset.evaluation import Threshold
-    from randomset.evaluation import evaluate as measure
-    from randomset.evaluation.robustness import EPSILONS
-    from randomset.evaluation.sweeps import NOISE, ROTATION
-    from randomset.nn.network import RandomSetNetwork
-
     numbers = {"--samples": samples, "--batch-size": batch_size, "--devices": devices}
     numbers["--ood-samples"] = 1 if ood_samples is None else ood_samples
     for name, value in numbers.items():
         if value < 1:
             raise RandomSetError(f"{name} is out of range", got=value, expected="1 or more")
     check_seed(seed)
-    unknown = dict(_named(one) for one in ood or [])
-    if len(unknown) != len(ood or []):
-        raise RandomSetError("two sources have the same name", got=", ".join(ood or []))
-    folder = run if out is None else out
-    network = RandomSetNetwork.load(run)
+    evaluate_run(
+        run,
+        test=test,
+        ood=named_sources(ood or []),
+        ood_samples=ood_samples,
+        validation=validation,
+        sweeps=sweeps,
+        attacks=attacks,
+        autoattack=autoattack,
+        timing=timing,
+        figures=figures,
+        strict=strict,
+        out=out,
+        seed=seed,
+        devices=devices,
+        keep=keep,
+        score=score,
+        alpha=alpha,
+        samples=samples,
+        batch_size=batch_size,
+    )
+    typer.echo(f"Next: randomset predict {run} INPUT")
+
+
+def evaluate_run(
+    run: Path,
+    *,
+    test: str | None = None,
+    ood: dict[str, str] | None = None,
+    ood_samples: int | None = None,
+    validation: str | None = None,
+    sweeps: bool = True,
+    attacks: bool = False,
+    autoattack: float | None = None,
+    timing: bool = True,
+    figures: bool = True,
+    strict: bool = False,
+    out: Path | None = None,
+    seed: int = 0,
+    devices: int = 1,
+    **options: Any,
+) -> Evaluation:
+    """Measure what is in a run folder, write everything, say the most important; options go to `evaluate`."""
+    from randomset.evaluation import Threshold
+    from randomset.evaluation import evaluate as measure
+    from randomset.evaluation.robustness import EPSILONS
+    from randomset.evaluation.sweeps import NOISE, ROTATION
+    from randomset.training.rival_storage import load_model
+
+    unknown, folder = ood or {}, run if out is None else out
+    network = load_model(run)
     check_writable(folder / "evaluation.json")
     load = NetworkInputs(network, strict)
     tested, held, calibrating = _own_data(run, load, test, validation)
@@ -89,19 +129,16 @@ def evaluate(
         others,
         validation=held,
         calibration=calibrating,
-        keep=keep,
-        score=score,
+        classes=network.notes.get("classes"),
         threshold=Threshold.load(run) if held is None else None,
-        alpha=alpha,
         noise=NOISE if sweeps and images else (),
         rotation=ROTATION if sweeps and images else (),
         attacks=EPSILONS if attacks else (),
         autoattack=() if autoattack is None else (autoattack,),
-        samples=samples,
         timing=timing and devices == 1,
-        batch_size=batch_size,
         devices=devices,
         seed=seed,
+        **options,
     )
     result.numbers["run"] = {
         "folder": str(run),
@@ -121,7 +158,7 @@ def evaluate(
         written += _drawn(result, folder / "figures")
     for path in written:
         typer.echo(f"Wrote {path}.")
-    typer.echo(f"Next: randomset predict {run} INPUT")
+    return result
 
 
 def _own_data(
@@ -165,12 +202,18 @@ def _same(name: str, own: str) -> bool:
     return own in (name, os.path.realpath(name))
 
 
-def _named(text: str) -> tuple[str, str]:
-    """Read NAME=SOURCE; a source alone is named by itself."""
-    name, equals, source = text.partition("=")
-    if not name or (equals and not source):
-        raise RandomSetError("--ood is not NAME=SOURCE", got=text, expected="such as kmnist=kmnist")
-    return (name, source) if equals else (Path(text).stem, text)
+def named_sources(texts: list[str]) -> dict[str, str]:
+    """Read NAME=SOURCE several times; a source alone is named by itself."""
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, source = text.partition("=")
+        if not name or (equals and not source):
+            raise RandomSetError("--ood is not NAME=SOURCE", got=text, expected="such as kmnist=kmnist")
+        name, source = (name, source) if equals else (Path(text).stem, text)
+        if name in found:
+            raise RandomSetError("two sources have the same name", got=", ".join(texts))
+        found[name] = source
+    return found
 
 
 def _are_pixels(source: Source) -> bool:

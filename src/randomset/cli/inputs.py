@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from randomset.errors import ShapeError
 
 if TYPE_CHECKING:
+    from randomset.baselines.baseline import Baseline
     from randomset.data.sources import Source
     from randomset.nn.network import RandomSetNetwork
 
@@ -17,7 +18,7 @@ __all__ = ["NetworkInputs"]
 class NetworkInputs:
     """Loads sources as a run recorded its own: size, columns, scale; `remarks` say what was converted."""
 
-    def __init__(self, network: RandomSetNetwork, strict: bool) -> None:
+    def __init__(self, network: RandomSetNetwork | Baseline, strict: bool) -> None:
         self.notes, self.strict = network.notes, strict
         self.config = network.notes.get("config") or {}
         self.shape: list[int] | None = network.notes.get("input_shape")

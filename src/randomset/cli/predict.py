@@ -58,8 +58,15 @@ def predict(
         check_writable(out)
     from randomset.evaluation.ood import Threshold
     from randomset.nn.network import RandomSetNetwork
+    from randomset.training.rival_storage import load_model
 
-    network, threshold = RandomSetNetwork.load(run), Threshold.load(run)
+    network, threshold = load_model(run), Threshold.load(run)
+    if not isinstance(network, RandomSetNetwork):
+        raise RandomSetError(
+            "predict takes random-set networks",
+            got=f"a run of {network.method}",
+            remedy="randomset evaluate measures it; its predictions are in scores.npz",
+        )
     load = NetworkInputs(network, strict)
     loaded = [(name, load(name, labelled=False)) for name in inputs]
     for name, source in loaded:

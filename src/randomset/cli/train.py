@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from randomset.cli.checks import check_seed, check_writable, number_or_auto, share_or_number
+from randomset.cli.checks import check_seed, number_or_auto, share_or_number
 from randomset.errors import FileFormatError, RandomSetError
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
-    from randomset.data.sources import Source
-    from randomset.evaluation.ood import Threshold
-    from randomset.nn.network import RandomSetNetwork
     from randomset.training.method import MethodConfig
 
 __all__ = ["train"]
@@ -36,6 +30,13 @@ def train(
         ),
     ] = "",
     out: Annotated[Path, typer.Option(help="the run folder to write")] = Path("run"),
+    method: Annotated[
+        str,
+        typer.Option(
+            help="rsnn, or one that it is compared with: softmax, temperature, ensemble, laplace-bridge, "
+            "fsvi, epinet, mc-dropout, evidential"
+        ),
+    ] = "rsnn",
     backbone: Annotated[
         str, typer.Option(help="auto, mlp, small_cnn, resnet18, resnet50 or wide_resnet")
     ] = "auto",
@@ -80,21 +81,18 @@ def train(
 ) -> None:
     """Train a random-set network: features, the sets that matter, the network, its calibration.
 
+    With --method, train one of the methods that it is compared with, on the same data with the same recipe.
+
     What is held back is drawn class by class. To go on with a run that was interrupted, repeat --out and add
     --resume.
     """
-    import torch
-
-    from randomset.belief.storage import replacing
-    from randomset.data.sources import load_source
-    from randomset.data.splits import Parts, usual_shares
-    from randomset.progress import on_terminal
-    from randomset.training.method import backbone_for, backbone_name, train_method
+    from randomset.cli.running import train_run
+    from randomset.data.splits import usual_shares
     from randomset.training.report import TrainingStopped
-    from randomset.training.surroundings import epoch_lines
 
     typed = {
         "source": str(Path(source).resolve()) if _is_path(source) else source,
+        "method": method,
         "backbone": backbone,
         "num_sets": number_or_auto(sets),
         "reducer": reducer,
@@ -123,86 +121,28 @@ def train(
             remedy="Call randomset.fit in a script of your own to train in several",
         )
     settings = _settings(out, resume, config, typed, given).checked()
-    options: dict[str, Any] = {
-        **{"label": settings.label_column, "text": settings.text_column, "strict": strict},
-        "size": None if settings.size is None else (settings.size, settings.size),
-    }
-    data = load_source(settings.source, **options)
-    for remark in data.remarks:
-        typer.echo(f"{data.name}: {remark}.")
-    if data.kind == "text":
-        raise RandomSetError(
-            "texts need a network that reads them",
-            got=data.name,
-            expected="images or numbers",
-            remedy="Put them through an encoder and train on its features, an .npz file",
-        )
-    settings = dataclasses.replace(settings, backbone=backbone_name(settings.backbone, data.inputs))
-    backbone_for(settings.backbone, data.inputs)
     if resume and budget is not None:
         raise RandomSetError(
             "a run goes on with its own budget", got=str(budget), remedy="Leave --budget out"
         )
-    family = None if budget is None else _fitting_budget(budget, data)
-    check_writable(out / "config.json")
     if resume and (out / "test.json").exists():  # written last
         typer.echo(f"{out} is trained already. Next: randomset evaluate {out}")
         return
-    settings.save(out / "config.json")
-    shares = (settings.validation, settings.calibration, settings.test)
-    parts = Parts.of(data, settings.source, *shares, settings.seed)
-    parts.save(out / "split.json", data)
-    tested = parts.test_data(data, **options).aligned(data.classes)
-    typer.echo(
-        f"{data.name}: {len(parts.train)} samples to train on, {len(parts.validation)} to validate, "
-        f"{len(parts.calibration)} to calibrate conformal sets, {len(tested)} to test on."
-    )
     try:
-        result = train_method(
-            settings,
-            data.inputs,
-            data.labels,
-            data.classes,
-            rows=parts.train,
-            val_rows=parts.validation,
-            budget=family,
-            out=out,
-            resume=resume,
-            say=typer.echo,
-            callbacks=[] if on_terminal() else [epoch_lines(lambda line: typer.echo(line, err=True))],
-        )
+        done = train_run(settings, out, budget=budget, resume=resume, strict=strict)
     except TrainingStopped as stop:  # typer would swallow a KeyboardInterrupt and its message
         typer.echo(
             f"Stopped. What was learned is saved. To go on: randomset train --out {out} --resume", err=True
         )
         raise typer.Exit(128 + stop.signal) from None
-    network = result.network
-    network.notes = {
-        "config": dataclasses.asdict(settings),
-        "input_shape": list(data.inputs.shape[1:]),
-        "columns": None if data.columns is None else list(data.columns),
-        "largest_input": float(data.inputs.max()) / (255 if data.inputs.dtype == torch.uint8 else 1),
-        "test": _measured(network, tested),
-    }
-    network.save(out)
-    threshold = _threshold(network, data, parts.validation)
-    if threshold is not None:
-        threshold.save(out)
-    with replacing(out / "test.json") as temporary:
-        temporary.write_text(json.dumps(network.notes["test"]) + "\n", encoding="utf-8")
-    typer.echo(str(result.fit))
-    if network.notes["test"]:
-        found = network.notes["test"]
-        typer.echo(
-            f"On {found['samples']} samples that were held back: accuracy {found['accuracy']:.2%}, "
-            f"ECE {found['ece']:.3f}, mean credal width {found['credal_width']:.3f}."
-        )
+    threshold = done.threshold
     if threshold is not None:
         typer.echo(
             f"An input counts as known where its {threshold.score} is at most {threshold.value:.4g}: "
             f"{threshold.share:.0%} of the validation samples are."
         )
-    written = "model.safetensors, budget.json, config.json, split.json, metrics.csv, test.json, checkpoints/"
+    budget_file = "budget.json, " if settings.method == "rsnn" else ""
+    written = f"model.safetensors, {budget_file}config.json, split.json, metrics.csv, test.json, checkpoints/"
     typer.echo(f"Wrote {written}{' and threshold.json' * (threshold is not None)} into {out}.")
     typer.echo(f"Next: randomset evaluate {out} --ood NAME=SOURCE, or randomset predict {out} INPUT")
 
@@ -266,42 +206,3 @@ def _widths(text: str) -> tuple[int, ...]:
         return tuple(int(part) for part in text.replace(" ", "").split(",") if part)
     except ValueError:
         raise RandomSetError("--hidden is no list of widths", got=text, expected="such as 1024,512") from None
-
-
-def _fitting_budget(path: Path, data: Source) -> Any:
-    from randomset.belief.budget import Budget
-
-    family = Budget.load(path)
-    if family.classes != data.classes:
-        raise RandomSetError(
-            "the budget is of other classes than the data",
-            got=", ".join(family.classes[:5]),
-            expected=", ".join(data.classes[:5]),
-        )
-    return family
-
-
-def _measured(network: RandomSetNetwork, tested: Source) -> dict[str, Any]:
-    """Measure what was held back; a set-valued label is met by any of its classes."""
-    from randomset.training.calibration import calibration_error
-
-    if not len(tested):
-        return {}
-    answer, labels = network.predict(tested.inputs), tested.labels
-    right = answer.labels == labels if labels.dim() == 1 else labels.gather(1, answer.labels[:, None])[:, 0]
-    return {
-        "samples": len(tested),
-        "accuracy": right.float().mean().item(),
-        "ece": calibration_error(answer.confidence, right.float()),
-        "credal_width": answer.credal_width.mean().item(),
-    }
-
-
-def _threshold(network: RandomSetNetwork, data: Source, validation: Tensor) -> Threshold | None:
-    """Choose from which entropy on an input is unknown, so that 95 % of the validation samples are known."""
-    from randomset.evaluation.ood import Threshold
-
-    if not len(validation):
-        return None
-    entropy = network.predict(data.inputs[validation]).entropy
-    return Threshold.keeping(0.95, entropy, "entropy")

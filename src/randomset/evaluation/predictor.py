@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from randomset.baselines.baseline import Baseline
 from randomset.belief.random_set import RandomSet
 from randomset.budgeting.batches import as_floating, call_with, evaluating, moved
 from randomset.errors import InvalidBeliefError, RandomSetError, ShapeError
@@ -205,6 +206,8 @@ def as_predictor(function: Any) -> Predictor:
         return function
     if isinstance(function, RandomSetNetwork):
         return random_set_predictor(function)
+    if isinstance(function, Baseline):
+        return _OfFunction(function.predict)
     if isinstance(function, nn.Module):
         return softmax_predictor(function)
     for name in ("predict_random_set", "predict_proba"):  # estimators of scikit-learn, ours among them

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from randomset.baselines.baseline import Baseline
 from randomset.belief.labels import belief_from_classes
 from randomset.belief.operators import over_sets
 from randomset.budgeting.batches import evaluating
@@ -160,19 +161,29 @@ def _plan(
             "PGD, belief logits": strong(logit_objective(model)),
         }
     else:
-        own = cross_entropy_objective(model)
+        logits = _logits_of(model)
+        own = cross_entropy_objective(logits)
         plan = {
             "FGSM, own loss": once(own),
             "PGD, own loss": paper(own),
-            "PGD, margin": strong(margin_objective(model)),
+            "PGD, margin": strong(margin_objective(logits)),
         }
     if twin is not None:
         plan["transfer of PGD from a softmax twin"] = strong(cross_entropy_objective(twin.eval()))
     return plan
 
 
+def _logits_of(model: nn.Module) -> Any:
+    """Return a module or function whose softmax is what a model predicts."""
+    if isinstance(model, RandomSetNetwork):
+        return model.as_logits()
+    if isinstance(model, Baseline):
+        return lambda inputs: model.probabilities(model(inputs)).clamp_min(1e-37).log()
+    return model
+
+
 def _autoattack(model: nn.Module, seed: int) -> Attack:
-    logits = model.as_logits() if isinstance(model, RandomSetNetwork) else model
+    logits = _logits_of(model)
 
     def attack(images: Tensor, labels: Tensor, epsilon: float) -> Tensor:
         check_autoattack()

@@ -48,10 +48,10 @@ def plot_detection(result: Evaluation, score: str = "entropy") -> Figure:
         scores = np.concatenate([known, scores_of(result, name, score)])
         target = np.arange(len(scores)) >= len(known)
         false, true, _ = roc_curve(target, scores)
-        roc.plot(false, true, label=f"{auc(false, true):.3f}  {plain(name)}", **_look(i))
+        roc.plot(false, true, label=f"{auc(false, true):.3f}  {plain(name)}", **line_look(i))
         precision, recall, _ = precision_recall_curve(target, scores)
         label = f"{average_precision_score(target, scores):.3f}  {plain(name)}, chance {target.mean():.2f}"
-        precision_recall.plot(recall, precision, label=label, drawstyle="steps-post", **_look(i))
+        precision_recall.plot(recall, precision, label=label, drawstyle="steps-post", **line_look(i))
     roc.set_xlabel("test inputs taken for unknown (false positive rate)")
     roc.set_ylabel("unknown inputs found (true positive rate)")
     precision_recall.set_xlabel("unknown inputs found (recall)")
@@ -92,7 +92,7 @@ def plot_densities(result: Evaluation, score: str = "entropy") -> Figure:
                 ax.stairs(share, edges, fill=True, color=_BLUE, label=label)
             else:  # an empty bin is a gap; a line down to nothing would hide the others
                 share[share == 0] = np.nan
-                look = {"color": _ORANGE} if name == "wrong" else _look(i - 1)
+                look = {"color": _ORANGE} if name == "wrong" else line_look(i - 1)
                 ax.stairs(share, edges, baseline=None, linewidth=1.6, label=label, **look)
         ax.set_xlabel(axis_name(score))
         ax.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.16))
@@ -224,7 +224,7 @@ def axis_name(score: str) -> str:
     return f"{plain(score)}, bits" if score in ("entropy", "non-specificity") else plain(score)
 
 
-def _look(number: int) -> dict[str, Any]:
+def line_look(number: int) -> dict[str, Any]:
     """Return colour and dashes of a line, so that it is told from others in black and white, too."""
     return {"color": _COLOURS[number % len(_COLOURS)], "linestyle": _LINES[number % len(_LINES)]}
 

@@ -35,9 +35,14 @@ from randomset.training.loaders import EpochLoader
 from randomset.training.recipe import Recipe
 from randomset.training.report import FitReport
 
-__all__ = ["MethodConfig", "MethodResult", "backbone_for", "train_method"]
+__all__ = ["METHODS", "MethodConfig", "MethodResult", "backbone_for", "train_method"]
 
 _FORMAT, _VERSION = "randomset.run", 1
+
+METHODS = (
+    *("rsnn", "softmax", "temperature", "ensemble", "laplace-bridge", "fsvi", "epinet"),
+    *("mc-dropout", "evidential"),
+)
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,7 @@ class MethodConfig:
     """Everything that decides how a network comes about; saved as `config.json` in the run folder."""
 
     source: str = ""
+    method: str = "rsnn"
     size: int | None = None
     label_column: str | None = None
     text_column: str | None = None
@@ -100,6 +106,8 @@ class MethodConfig:
             )
         if self.size is not None and not is_whole(self.size, 1):
             raise RandomSetError("size is out of range", got=self.size, expected="pixels, 1 or more")
+        if self.method not in METHODS:
+            raise RandomSetError("unknown method", got=self.method, expected=f"one of {', '.join(METHODS)}")
         for name in ("source", "backbone", "reducer", "recipe"):
             if not isinstance(getattr(self, name), str):
                 raise RandomSetError(f"{name} is no text", got=getattr(self, name))

@@ -1,0 +1,83 @@
+"""The plain network ("CNN" in the paper's tables), and its cheap relatives: temperature and dropout."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from randomset.baselines.baseline import Baseline, Uncertain, from_samples
+from randomset.errors import RandomSetError
+
+__all__ = ["MCDropout", "Softmax"]
+
+
+class Softmax(Baseline):
+    """Logits by a linear layer, divided by a temperature: 1, unless `calibrate` has found a better one.
+
+    >>> model = Softmax(nn.Linear(4, 8), 3, in_features=8)
+    >>> model.predict(torch.randn(5, 4))[0].shape
+    torch.Size([5, 3])
+    """
+
+    method: ClassVar[str] = "softmax"
+    temperature: Tensor
+
+    def __init__(self, backbone: nn.Module, num_classes: int, **options: Any) -> None:
+        super().__init__(backbone, num_classes, **options)
+        self.layer = nn.Linear(self.in_features, num_classes)
+        self.register_buffer("temperature", torch.ones(()))
+
+    def forward(self, inputs: Any) -> Tensor:
+        """Return logits (B × N)."""
+        return self.layer(self.features(inputs))
+
+    def probabilities(self, outputs: Tensor) -> Tensor:
+        """Return softmax(logits / T)."""
+        return (outputs.float() / self.temperature).softmax(-1)
+
+    def calibrate(self, logits: Tensor, labels: Tensor) -> float:
+        """Choose the temperature that makes labels of validation data likeliest; return it."""
+        from scipy.optimize import minimize_scalar
+
+        def loss(log_t: float) -> float:
+            return nn.functional.cross_entropy(logits.double() / torch.e**log_t, labels).item()
+
+        found = float(torch.e ** minimize_scalar(loss, bounds=(-3, 3), method="bounded").x)
+        self.temperature.fill_(found)
+        return found
+
+
+class MCDropout(Softmax):
+    """Dropout that stays on in prediction: the mean over several passes (Gal and Ghahramani 2016).
+
+    The features are computed once; what is dropped of them is drawn from a fixed seed.
+    """
+
+    method: ClassVar[str] = "mc-dropout"
+
+    def __init__(
+        self, backbone: nn.Module, num_classes: int, *, rate: float = 0.2, samples: int = 20, **options: Any
+    ) -> None:
+        super().__init__(backbone, num_classes, **options)
+        if not 0 < rate < 1 or samples < 1:
+            raise RandomSetError("nothing would be dropped", got=f"rate {rate}, {samples} samples")
+        self.rate, self.samples = rate, samples
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The arguments beside backbone and classes."""
+        return {"rate": self.rate, "samples": self.samples}
+
+    def forward(self, inputs: Any) -> Tensor:
+        """Return logits (B × N); in training, features are dropped."""
+        return self.layer(nn.functional.dropout(self.features(inputs), self.rate, self.training))
+
+    def uncertain(self, inputs: Any) -> Uncertain:
+        """Average over masks that are the same for every input."""
+        features = self.features(inputs)
+        generator = torch.Generator().manual_seed(0)
+        keep = torch.rand(self.samples, 1, self.in_features, generator=generator) >= self.rate
+        kept = features * keep.to(features) / (1 - self.rate)
+        return from_samples(self.probabilities(self.layer(kept)))

@@ -1,0 +1,171 @@
+"""Several methods side by side: means over seeds, their spread, and which is best where that can be said."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from randomset.belief.storage import replacing
+from randomset.errors import RandomSetError
+
+__all__ = ["Column", "Comparison"]
+
+
+@dataclass(frozen=True)
+class Column:
+    """One measure: its name, values for each method and seed, and whether more is better (None: neither)."""
+
+    name: str
+    values: Mapping[str, Sequence[float]]
+    better: bool | None = None
+    scale: float = 1.0
+    digits: int = 2
+
+    def mean(self, method: str) -> float:
+        """Return the mean over seeds; NaN where it was not measured."""
+        found = self.values.get(method) or [math.nan]
+        return float(np.mean(found))
+
+    def spread(self, method: str) -> float:
+        """Return the standard deviation over seeds; NaN for fewer than two."""
+        found = self.values.get(method) or []
+        return float(np.std(found, ddof=1)) if len(found) > 1 else math.nan
+
+    def best(self) -> str | None:
+        """Return the method that leads by more than the spread of the two that lead; None if none does.
+
+        >>> Column("accuracy", {"a": [0.90, 0.91], "b": [0.80, 0.81]}, better=True).best()
+        'a'
+        >>> Column("accuracy", {"a": [0.90, 0.80], "b": [0.80, 0.81]}, better=True).best()
+        """
+        measured = [method for method in self.values if not math.isnan(self.mean(method))]
+        if self.better is None or len(measured) < 2:
+            return None
+        first, second = sorted(measured, key=self.mean, reverse=self.better)[:2]
+        lead = abs(self.mean(first) - self.mean(second))
+        spread = max(self.spread(first), self.spread(second))
+        return first if lead > spread else None  # NaN, of one seed, is never less
+
+    def cell(self, method: str) -> str:
+        """Write mean ± spread, bold for the best."""
+        mean, spread = self.scale * self.mean(method), self.scale * self.spread(method)
+        if math.isnan(mean):
+            return "–"
+        text = f"{mean:.{self.digits}f}" + ("" if math.isnan(spread) else f" ± {spread:.{self.digits}f}")
+        return f"**{text}**" if self.best() == method else text
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Evaluations of several methods, a list of one for each seed, as `Evaluation.numbers` holds them.
+
+    `costs` are numbers that an evaluation does not know, by method and name: training seconds, parameters.
+    """
+
+    results: Mapping[str, Sequence[Mapping[str, Any]]]
+    costs: Mapping[str, Sequence[Mapping[str, float]]]
+
+    @property
+    def columns(self) -> list[Column]:
+        """Every measure that the methods share."""
+        if not any(self.results.values()):
+            raise RandomSetError("there is nothing to compare", got="no evaluation")
+
+        def of(*path: str) -> dict[str, list[float]]:
+            found: dict[str, list[float]] = {}
+            for method, each in self.results.items():
+                values = [_at(numbers, path) for numbers in each]
+                found[method] = [value for value in values if value is not None]
+            return found
+
+        columns = [
+            Column("accuracy, %", of("test", "accuracy"), True, 100),
+            Column("NLL, nats", of("test", "nll"), False, digits=4),
+            Column("ECE", of("test", "ece"), False, digits=4),
+            Column("entropy, bits", of("test", "scores", "entropy", "mean"), digits=3),
+        ]
+        first = next(each[0] for each in self.results.values() if each)
+        for name in first["ood"]:
+            by = ("ood", name, "scores", "entropy")
+            columns += [
+                Column(f"{name}: AUROC, %", of(*by, "auroc"), True, 100),
+                Column(f"{name}: AUPRC, %", of(*by, "auprc"), True, 100),
+                Column(f"{name}: FPR95, %", of(*by, "fpr95"), False, 100),
+                Column(f"{name}: entropy, bits", of(*by, "unknown", "mean"), digits=3),
+            ]
+            own = {m: self._own(m, name) for m in self.results}
+            columns.append(Column(f"{name}: AUROC by its own score, %", own, True, 100))
+        columns.append(Column("one prediction, ms", of("timing", "latency_ms", "median"), False))
+        for key, title in (("seconds", "training, s"), ("parameters", "parameters")):
+            values = {m: [cost[key] for cost in each if key in cost] for m, each in self.costs.items()}
+            columns.append(Column(title, values, digits=0))
+        return [column for column in columns if any(column.values.values())]
+
+    def _own(self, method: str, name: str) -> list[float]:
+        """Return the AUROC of what a method offers beside the entropy: width, information or vacuity."""
+        found = []
+        for numbers in self.results[method]:
+            scores = numbers["ood"][name]["scores"]
+            for score in ("credal width", "mutual information", "vacuity"):
+                if score in scores:
+                    found.append(scores[score]["auroc"])
+        return found
+
+    def to_markdown(self) -> str:
+        """Write the table; the best is bold where its lead exceeds the spread over seeds."""
+        columns = self.columns
+        lines = [
+            "| method | " + " | ".join(c.name for c in columns) + " |",
+            "|---" * (len(columns) + 1) + "|",
+        ]
+        for method, each in self.results.items():
+            name = f"{method} ({len(each)} seed{'s' if len(each) != 1 else ''})"
+            lines.append(f"| {name} | " + " | ".join(c.cell(method) for c in columns) + " |")
+        return "\n".join(lines) + "\n"
+
+    def to_csv(self) -> str:
+        """Write a row for each method, with mean and deviation of every measure in columns of their own."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        columns = self.columns
+        writer.writerow(
+            ["method", "seeds", *(f"{c.name} {part}" for c in columns for part in ("mean", "std"))]
+        )
+        for method, each in self.results.items():
+            cells = [value for c in columns for value in (c.mean(method), c.spread(method))]
+            writer.writerow([method, len(each), *("" if math.isnan(v) else repr(v) for v in cells)])
+        return text.getvalue()
+
+    def to_json(self) -> str:
+        """Write the values of every seed."""
+        content = {c.name: {m: list(values) for m, values in c.values.items()} for c in self.columns}
+        return (
+            json.dumps({"format": "randomset.comparison", "version": 1, "values": content}, indent=1) + "\n"
+        )
+
+    def save(self, folder: Path) -> list[Path]:
+        """Write comparison.md, comparison.csv and comparison.json."""
+        folder.mkdir(parents=True, exist_ok=True)
+        texts = {"md": self.to_markdown(), "csv": self.to_csv(), "json": self.to_json()}
+        paths = []
+        for ending, text in texts.items():
+            paths.append(folder / f"comparison.{ending}")
+            with replacing(paths[-1]) as temporary:
+                temporary.write_text(text, encoding="utf-8")
+        return paths
+
+
+def _at(numbers: Any, path: Sequence[str]) -> float | None:
+    for name in path:
+        if not isinstance(numbers, Mapping) or name not in numbers:
+            return None
+        numbers = numbers[name]
+    return None if numbers is None else float(numbers)

@@ -1,0 +1,110 @@
+"""Rivals in files: like networks, one safetensors file whose header says how to build the model again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from randomset.baselines import (
+    FSVI,
+    Baseline,
+    Ensemble,
+    Epinet,
+    Evidential,
+    LaplaceBridge,
+    MCDropout,
+    Softmax,
+)
+from randomset.belief.storage import replacing
+from randomset.errors import FileFormatError, RandomSetError
+from randomset.nn import backbones
+from randomset.nn.network import RandomSetNetwork
+from randomset.nn.preprocessing import Standardise
+from randomset.nn.storage import WEIGHTS
+
+__all__ = ["load_model", "save_rival"]
+
+_FORMAT, _VERSION = "randomset.rival", 1
+_KINDS = {kind.method: kind for kind in (Softmax, MCDropout, Evidential, Epinet, FSVI)}
+
+
+def save_rival(model: Baseline, folder: Path) -> Path:
+    """Write a model with its notes into a folder."""
+    from safetensors.torch import save_file
+
+    folder.mkdir(parents=True, exist_ok=True)
+    header = {"format": _FORMAT, "version": _VERSION, "model": _description(model), "notes": model.notes}
+    state = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in model.state_dict().items()}
+    with replacing(folder / WEIGHTS) as temporary:
+        save_file(state, temporary, metadata={"rival": json.dumps(header, ensure_ascii=False)})
+    return folder
+
+
+def load_model(folder: str | Path) -> RandomSetNetwork | Baseline:
+    """Read what is in a run folder: a random-set network, or one of its rivals, with its `notes`."""
+    from safetensors import SafetensorError, safe_open
+
+    path = Path(folder) / WEIGHTS if Path(folder).is_dir() else Path(folder)
+    try:
+        with safe_open(str(path), framework="pt") as file:
+            header = (file.metadata() or {}).get("rival")
+            state = {} if header is None else {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError):
+        header = None
+    if header is None:
+        return RandomSetNetwork.load(folder)  # which says what is wrong with the folder, if anything is
+    try:
+        content = json.loads(header)
+        if content["format"] != _FORMAT or content["version"] != _VERSION:
+            raise ValueError("another format")
+        model = _built(content["model"])
+        model.load_state_dict(state)
+        model.notes = dict(content["notes"])
+    except RandomSetError:
+        raise
+    except (KeyError, TypeError, AttributeError, ValueError, RuntimeError) as error:
+        raise FileFormatError("the model cannot be built again", got=f"{path}: {error!r}") from None
+    return model.eval()
+
+
+def _description(model: Baseline) -> dict[str, Any]:
+    if isinstance(model, Ensemble):
+        return {"method": model.method, "members": [_description(member) for member in model.members]}  # type: ignore[arg-type]
+    if isinstance(model, LaplaceBridge):
+        return {"method": model.method, "network": _description(model.network), "options": model.options}
+    if not isinstance(model.backbone, backbones.Backbone):
+        raise RandomSetError(
+            "only backbones of ours can be saved with a rival", got=type(model.backbone).__name__
+        )
+    preprocess = model.preprocess
+    return {
+        "method": model.method,
+        "backbone": model.backbone.spec,
+        "num_classes": model.num_classes,
+        "channels": len(preprocess.mean) if isinstance(preprocess, Standardise) else None,
+        "options": model.options,
+    }
+
+
+def _built(description: dict[str, Any]) -> Baseline:
+    method = description["method"]
+    if method == Ensemble.method:
+        return Ensemble([_built(member) for member in description["members"]])
+    if method == LaplaceBridge.method:
+        network = _built(description["network"])
+        assert isinstance(network, Softmax)
+        return LaplaceBridge(network, **description["options"])
+    spec, channels = description["backbone"], description["channels"]
+    preprocess: nn.Module | None = None
+    if channels is not None:
+        preprocess = Standardise(torch.zeros(channels), torch.ones(channels))
+    return _KINDS[method](
+        backbone=backbones.build(spec["name"], **spec["options"]),
+        num_classes=description["num_classes"],
+        preprocess=preprocess,
+        **description["options"],
+    )

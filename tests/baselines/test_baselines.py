@@ -1,0 +1,354 @@
+"""The methods that RS-NN is compared with: one contract for all, and the mathematics of each."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from randomset.baselines import (
+    FSVI,
+    Ensemble,
+    Epinet,
+    Evidential,
+    LaplaceBridge,
+    MCDropout,
+    Softmax,
+)
+from randomset.baselines.baseline import from_samples
+from randomset.baselines.fsvi import function_space_kl
+from randomset.baselines.laplace_bridge import dirichlet_from_gaussian, gaussian_from_dirichlet
+from randomset.errors import RandomSetError
+from randomset.evaluation.robustness import attack_rows
+from randomset.nn import backbones
+
+
+def data(samples=90, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.arange(samples) % 3
+    centres = torch.tensor([[0.0, 3.0], [3.0, -2.0], [-3.0, -2.0]])
+    return centres[labels] + torch.randn(samples, 2, generator=generator), labels
+
+
+X, Y = data()
+
+
+def body(seed=0):
+    torch.manual_seed(seed)
+    return backbones.mlp(2, (16,))
+
+
+def laplace(structure, samples=0):
+    torch.manual_seed(1)
+    model = LaplaceBridge(Softmax(body(), 3).eval(), structure, samples)
+    model.fit_posterior([(X, Y)])
+    return model
+
+
+MAKERS = {
+    "softmax": lambda: Softmax(body(), 3),
+    "mc-dropout": lambda: MCDropout(body(), 3),
+    "evidential": lambda: Evidential(body(), 3),
+    "ensemble": lambda: Ensemble([Softmax(body(seed), 3) for seed in range(3)]),
+    "epinet": lambda: Epinet(body(), 3),
+    "fsvi": lambda: FSVI(body(), 3, num_train=90),
+    "laplace-bridge": lambda: laplace("kron"),
+    "laplace-bridge full": lambda: laplace("full"),
+    "laplace-bridge sampled": lambda: laplace("kron", 15),
+}
+SCORES = {
+    "softmax": set(),
+    "evidential": {"vacuity"},
+}
+
+
+def make(name):
+    torch.manual_seed(5)
+    return MAKERS[name]()
+
+
+@pytest.mark.parametrize("name", MAKERS)
+class TestContract:
+    def test_probabilities_and_scores(self, name):
+        p, scores = make(name).predict(X)
+        assert p.shape == (90, 3)
+        assert p.dtype == torch.float32
+        assert torch.allclose(p.sum(1), torch.ones(90), atol=1e-5)
+        assert (p >= 0).all()
+        assert set(scores) == SCORES.get(name, {"mutual information"})
+        assert all(score.shape == (90,) and score.isfinite().all() for score in scores.values())
+        assert all((score >= 0).all() for score in scores.values())
+
+    def test_the_same_answer_every_time_and_in_every_batch(self, name):
+        model = make(name)
+        p, scores = model.predict(X)
+        again = model.predict(X)
+        assert torch.equal(p, again[0])
+        parts = [model.predict(part) for part in X.split(7)]
+        assert torch.allclose(p, torch.cat([part[0] for part in parts]), atol=1e-5)
+        for key, score in scores.items():
+            assert torch.allclose(score, torch.cat([part[1][key] for part in parts]), atol=1e-4)
+
+    def test_modes_come_back(self, name):
+        model = make(name).train()
+        model.predict(X)
+        assert model.training
+
+    def test_weights_carry_everything(self, name):
+        first, second = make(name), make(name)
+        with torch.no_grad():
+            for parameter in second.parameters():
+                parameter.add_(1.0)
+        second.load_state_dict(first.state_dict())
+        assert torch.equal(first.predict(X)[0], second.predict(X)[0])
+
+    def test_double_precision(self, name):
+        if name.startswith("laplace"):
+            pytest.skip("it works in double precision inside")
+        p, _ = make(name).double().predict(X.double())
+        assert torch.allclose(p.float(), make(name).predict(X)[0], atol=1e-5)
+
+    def test_the_engine_can_train_it(self, name):
+        """A step down the gradient of its own loss makes that loss smaller."""
+        if name.startswith(("laplace", "ensemble")):
+            pytest.skip("its parts are trained")
+        model = make(name).train()
+        loss = model.default_loss()
+        optimiser = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], 0.05)
+        values = []
+        for _ in range(30):
+            torch.manual_seed(0)
+            value = loss(model(X), Y)
+            values.append(value.item())
+            optimiser.zero_grad()
+            value.backward()
+            optimiser.step()
+        assert values[-1] < 0.8 * values[0]
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_attacks_find_a_gradient(name):
+    """Images of two pixels, labelled by the model itself: an attack makes it less sure."""
+    images = (X / 20 + 0.5).clamp(0, 1).reshape(-1, 1, 1, 2)
+    model = make(name).eval()
+    labels = model.predict(images.flatten(1))[0].argmax(1)
+    rows = attack_rows(nn.Sequential(nn.Flatten(), _Logits(model)), images, labels, (0.4,), progress=False)
+    assert rows[0]["accuracy"] == 1
+    attacked = next(row for row in rows if row["attack"] == "PGD, own loss")
+    assert attacked["1 - maximum"] > rows[0]["1 - maximum"]
+
+
+class _Logits(nn.Module):
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, inputs):
+        return self.model.probabilities(self.model(inputs)).log()
+
+
+class TestSamples:
+    def test_no_disagreement_no_information(self):
+        p = torch.rand(4, 3).softmax(-1)
+        mean, scores = from_samples(p.expand(7, 4, 3))
+        assert torch.allclose(mean, p)
+        assert torch.allclose(scores["mutual information"], torch.zeros(4), atol=1e-6)
+
+    def test_an_ensemble_of_one_is_its_member(self):
+        member = make("softmax")
+        p, scores = Ensemble([member]).predict(X)
+        assert torch.allclose(p, member.predict(X)[0])
+        assert scores["mutual information"].abs().max() < 1e-5
+
+    def test_an_ensemble_averages(self):
+        ensemble = make("ensemble")
+        expected = torch.stack([member.predict(X)[0] for member in ensemble.members]).mean(0)
+        assert torch.allclose(ensemble.predict(X)[0], expected)
+
+
+class TestTemperature:
+    def test_overconfident_logits_are_cooled(self):
+        generator = torch.Generator().manual_seed(0)
+        logits = torch.randn(4000, 3, generator=generator)
+        labels = torch.multinomial(logits.softmax(1), 1, generator=generator).squeeze(1)
+        model = make("softmax")
+        assert model.calibrate(3 * logits, labels) == pytest.approx(3, rel=0.1)
+        assert torch.allclose(model.probabilities(3 * logits), logits.softmax(1), atol=0.05)
+
+
+class TestLaplaceBridge:
+    def test_there_and_back(self):
+        alpha = 0.5 + 20 * torch.rand(50, 6, generator=torch.Generator().manual_seed(0), dtype=torch.double)
+        assert torch.allclose(dirichlet_from_gaussian(*gaussian_from_dirichlet(alpha)), alpha)
+
+    def test_moments_of_the_logits_of_a_dirichlet(self):
+        """Where a Dirichlet is narrow, its logits have the moments that the bridge says."""
+        alpha = torch.tensor([40.0, 60.0, 100.0], dtype=torch.double)
+        torch.manual_seed(0)
+        drawn = torch.distributions.Dirichlet(alpha).sample((200_000,)).log()
+        drawn = drawn - drawn.mean(1, keepdim=True)
+        mean, covariance = gaussian_from_dirichlet(alpha)
+        assert torch.allclose(drawn.mean(0), mean, atol=0.01)
+        assert torch.allclose(torch.cov(drawn.T), covariance, atol=0.001)
+
+    @pytest.mark.parametrize("scale", [2.0, 5.0, 20.0])
+    def test_mean_against_draws_of_the_gaussian(self, scale):
+        """Of Gaussians that come from a Dirichlet, the softmax has nearly the Dirichlet's mean."""
+        torch.manual_seed(0)
+        alpha = scale * torch.tensor([4.0, 1.0, 2.0, 1.5], dtype=torch.double)
+        mean, covariance = gaussian_from_dirichlet(alpha)
+        root = torch.linalg.cholesky(covariance + 1e-9 * torch.eye(4))
+        drawn = (mean + torch.randn(200_000, 4, dtype=torch.double) @ root.T).softmax(1)
+        assert torch.allclose(alpha / alpha.sum(), drawn.mean(0), atol=0.03)
+        spread = (drawn.var(0) / (alpha * (alpha.sum() - alpha))) * alpha.sum() ** 2 * (alpha.sum() + 1)
+        assert torch.allclose(spread, torch.ones(4, dtype=torch.double), atol=0.5)  # the variance, roughly
+
+    def test_the_full_posterior_is_the_inverse_of_the_curvature(self):
+        model = laplace("full")
+        with torch.no_grad():
+            features = nn.functional.pad(model.network.features(X).double(), (0, 1), value=1.0)
+            p = model.network.predict(X)[0].double()
+        curvature = torch.zeros(51, 51, dtype=torch.double)
+        for phi, q in zip(features, p, strict=True):
+            curvature += torch.kron(torch.outer(phi, phi), torch.diag(q) - torch.outer(q, q))
+        expected = torch.linalg.inv(curvature + model.prior_precision * torch.eye(51, dtype=torch.double))
+        assert torch.allclose(model.covariance, expected, rtol=1e-4, atol=1e-6)
+        _, covariance = model.gaussian(X[:1])
+        jacobian = torch.kron(features[:1], torch.eye(3, dtype=torch.double))
+        assert torch.allclose(covariance[0], jacobian @ expected @ jacobian.T, rtol=1e-3)
+
+    def test_kronecker_is_exact_where_the_curvature_is(self):
+        """With one and the same p for all samples, the curvature is a Kronecker product."""
+        kron, full = laplace("kron"), laplace("full")
+        for model in (kron, full):
+            nn.init.zeros_(model.network.layer.weight)
+            nn.init.zeros_(model.network.layer.bias)
+            model.fit_posterior([(X[:50], Y[:50]), (X[50:], Y[50:])])
+        with torch.no_grad():
+            for model in (kron, full):
+                model.prior_precision.fill_(1.0)
+            full.fit_posterior([(X, Y)])
+            kron.prior_precision.copy_(full.prior_precision)
+            assert torch.allclose(kron.gaussian(X)[1], full.gaussian(X)[1], rtol=1e-4, atol=1e-8)
+
+    def test_draws_agree_with_the_closed_form(self):
+        """The bridge is an approximation: it sees the variances of the logits, not how they go together."""
+        closed, drawn = laplace("kron").predict(X)[0], laplace("kron", 4000).predict(X)[0]
+        assert (closed - drawn).abs().mean() < 0.1
+        sure = drawn.amax(1) - drawn.median(1).values > 0.1
+        assert torch.equal(closed.argmax(1)[sure], drawn.argmax(1)[sure])
+
+    def test_far_away_is_less_sure(self):
+        model = laplace("kron")
+        near, far = model.predict(X), model.predict(30 * X)
+        assert far[1]["mutual information"].mean() > near[1]["mutual information"].mean()
+
+    def test_mistakes(self):
+        with pytest.raises(RandomSetError, match="'kron' or 'full'"):
+            LaplaceBridge(make("softmax"), "diag")
+        with pytest.raises(RandomSetError, match="too large"):
+            LaplaceBridge(Softmax(nn.Linear(2, 9000), 3, in_features=9000), "full")
+        with pytest.raises(RandomSetError, match="no training data"):
+            LaplaceBridge(make("softmax")).fit_posterior([])
+
+
+class TestEpinet:
+    def test_the_prior_is_fixed_and_features_are_detached(self):
+        model = make("epinet").train()
+        before = copy.deepcopy(model.prior.state_dict())
+        model.default_loss()(model(X), Y).backward()
+        assert all(p.grad is None for p in model.prior.parameters())
+        assert all(p.grad is not None for p in model.learned.parameters())
+        assert any(p.grad.abs().max() > 0 for p in model.backbone.parameters())
+        features = model.features(X).detach().requires_grad_()
+        model.logits(features, model.indices).sum().backward()
+        base = len(model.indices) * model.layer.weight.sum(0).expand_as(features)
+        assert torch.allclose(features.grad, base, atol=1e-4)  # through the base layer alone
+        for name, tensor in model.prior.state_dict().items():
+            assert torch.equal(tensor, before[name])
+
+    def test_without_an_index_it_is_its_base(self):
+        model = make("epinet").eval()
+        features = model.features(X)
+        assert torch.allclose(model.logits(features, torch.zeros(1, 3))[0], model.layer(features))
+
+    def test_the_literal_definition(self):
+        model = make("epinet").eval()
+        features, z = model.features(X[:1]), torch.tensor([[0.5, -1.0, 2.0]])
+        both = torch.cat((features, z), 1)
+        expected = model.layer(features)[0].clone()
+        for small, scale in ((model.learned, 1.0), (model.prior, model.prior_scale)):
+            matrix = small(both).reshape(3, 3)
+            expected = expected + scale * matrix @ z[0]
+        assert torch.allclose(model.logits(features, z)[0, 0], expected, atol=1e-5)
+
+
+class TestFSVI:
+    def test_the_divergence_by_the_definition_of_gaussians(self):
+        generator = torch.Generator().manual_seed(0)
+        points = torch.randn(5, 4, generator=generator, dtype=torch.double)
+        mean = torch.randn(4, 3, generator=generator, dtype=torch.double)
+        scale = 0.2 + torch.rand(4, 3, generator=generator, dtype=torch.double)
+        expected = 0.0
+        eye = torch.eye(5, dtype=torch.double)
+        for k in range(3):
+            q = torch.distributions.MultivariateNormal(
+                points @ mean[:, k], points @ torch.diag(scale[:, k] ** 2) @ points.T + 1e-3 * eye
+            )
+            p = torch.distributions.MultivariateNormal(
+                torch.zeros(5, dtype=torch.double), 0.7**2 * points @ points.T + 1e-3 * eye
+            )
+            expected += torch.distributions.kl_divergence(q, p).item()
+        assert function_space_kl(points, mean, scale, 0.7).item() == pytest.approx(expected, rel=1e-5)
+
+    def test_more_context_never_knows_less(self):
+        points, mean, scale = torch.randn(6, 4), torch.randn(4, 3), torch.full((4, 3), 0.3)
+        few, many = (function_space_kl(points[:n], mean, scale, 1.0) for n in (3, 6))
+        assert few <= many + 1e-4
+
+    def test_given_context_points_are_used(self):
+        with_context = FSVI(body(), 3, num_train=90, context=10 * torch.ones(4, 2), context_size=4).train()
+        without = make("fsvi").train()
+        with_context.load_state_dict(without.state_dict(), strict=False)
+        torch.manual_seed(0)
+        with_context(X)
+        torch.manual_seed(0)
+        without(X)
+        assert with_context.divergence.item() != pytest.approx(without.divergence.item())
+
+    def test_the_loss_counts_the_divergence_once_for_all_samples(self):
+        model = make("fsvi").train()
+        outputs = model(X)
+        loss = model.default_loss()
+        expected = nn.functional.cross_entropy(outputs, Y) + model.divergence / 90
+        assert loss(outputs, Y).item() == pytest.approx(expected.item())
+        assert set(loss.terms) == {"nll", "divergence"}
+        assert len(list(loss.parameters())) == 0
+
+
+class TestEvidential:
+    def test_no_evidence_is_full_vacuity(self):
+        model = make("evidential")
+        nn.init.zeros_(model.layer.weight)
+        nn.init.constant_(model.layer.bias, -50.0)
+        p, scores = model.predict(X)
+        assert np.allclose(p, 1 / 3)
+        assert torch.allclose(scores["vacuity"], torch.ones(90))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: Softmax(nn.Conv2d(1, 2, 3), 3), "does not tell how many features"),
+        (lambda: Softmax(body(), 1), "nothing to classify"),
+        (lambda: Ensemble([]), "needs members"),
+        (lambda: Ensemble([Softmax(body(), 3), Softmax(body(), 4)]), "different classes"),
+        (lambda: MCDropout(body(), 3, rate=1.5), "dropped"),
+        (lambda: Epinet(body(), 3, index_dim=0), "epinet needs"),
+        (lambda: FSVI(body(), 3, num_train=0), "num_train 0"),
+    ],
+)
+def test_mistakes(call, message):
+    with pytest.raises(RandomSetError, match=message):
+        call()
