@@ -127,6 +127,7 @@ class TestContract:
         assert values[-1] < 0.8 * values[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MAKERS)
 def test_attacks_find_a_gradient(name):
     """Images of two pixels, labelled by the model itself: an attack makes it less sure."""

@@ -421,6 +421,7 @@ class TestMistakes:
             call()
 
 
+@pytest.mark.slow
 class TestResult:
     @pytest.fixture(scope="class")
     @classmethod

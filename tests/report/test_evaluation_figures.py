@@ -210,6 +210,7 @@ def test_boxes_stand_at_the_quartiles_of_each_class(full):
     assert {box.get_hatch() or "" for box in axes.patches} == {"", "////"}
 
 
+@pytest.mark.slow
 def test_of_many_classes_the_widest_are_shown():
     result, p, width = many()
     axes = axes_of(plot_widths_by_class(result))[0]
@@ -294,6 +295,7 @@ def test_levels_show_the_numbers_in_order(full):
     assert axes_of(figure)[1].get_ylabel() == "mean entropy, bits"
 
 
+@pytest.mark.slow
 def test_everything_is_drawn_and_what_is_missing_is_left_out(full, plain, tmp_path, monkeypatch):
     sizes = []
     save = matplotlib.figure.Figure.savefig
