@@ -187,3 +187,20 @@ class TestConfiguration:
     def test_few_samples_make_small_batches(self):
         assert [MethodConfig().plan(n).batch_size for n in (10, 400, 1000, 10**6)] == [16, 16, 64, 128]
         assert MethodConfig(batch_size=7).plan(10).batch_size == 7
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "features"),
+    [
+        ("mlp", (2, 7), 16),
+        ("mlp", (2, 1, 4, 4), 16),
+        ("small_cnn", (2, 3, 8, 8), 64),
+        ("resnet18", (2, 3, 8, 8), 128),
+        ("wide_resnet", (2, 3, 8, 8), 1024),
+    ],
+)
+def test_a_width(name, shape, features):
+    backbone = backbone_for(name, torch.zeros(shape), 16)
+    assert backbone.num_features == features
+    with pytest.raises(RandomSetError, match="width is out of range; got 0"):
+        MethodConfig(width=0).checked()

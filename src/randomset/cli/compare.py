@@ -30,6 +30,7 @@ def compare(
     seeds: Annotated[int, typer.Option(help="how often each method is trained")] = 3,
     out: Annotated[Path, typer.Option(help="a folder for the runs and the table")] = Path("comparison"),
     backbone: Annotated[str, typer.Option(help="as for `randomset train`")] = "auto",
+    width: Annotated[int | None, typer.Option(help="as for `randomset train`")] = None,
     sets: Annotated[int, typer.Option(help="sets of the random-set network beside the singletons")] = 20,
     recipe: Annotated[str, typer.Option(help="fast or paper")] = "fast",
     epochs: Annotated[int | None, typer.Option(help="how often the data are seen")] = None,
@@ -62,7 +63,7 @@ def compare(
     place = str(Path(source).resolve()) if Path(source).exists() else source
     settings: dict[str, Any] = {
         **{"source": place, "backbone": backbone, "num_sets": sets, "recipe": recipe, "epochs": epochs},
-        **{"batch_size": batch_size, **usual_shares(place)},
+        **{"batch_size": batch_size, "width": width, **usual_shares(place)},
     }
     results: dict[str, list[Any]] = {name: [] for name in names}
     costs: dict[str, list[dict[str, float]]] = {name: [] for name in names}
@@ -101,7 +102,7 @@ def _check_same(run: Path, config: MethodConfig) -> None:
     if not (run / "config.json").exists():
         return
     stored = MethodConfig.load(run)
-    names = ("source", "num_sets", "recipe", "epochs", "batch_size", "seed", "method")
+    names = ("source", "width", "num_sets", "recipe", "epochs", "batch_size", "seed", "method")
     other = [name for name in names if getattr(stored, name) != getattr(config, name)]
     if config.backbone not in ("auto", stored.backbone):
         other.append("backbone")

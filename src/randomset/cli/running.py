@@ -73,7 +73,7 @@ def train_run(
             remedy="Put them through an encoder and train on its features, an .npz file",
         )
     settings = dataclasses.replace(settings, backbone=backbone_name(settings.backbone, data.inputs))
-    backbone_for(settings.backbone, data.inputs)
+    backbone_for(settings.backbone, data.inputs, settings.width)
     family = None if budget is None else _fitting_budget(budget, data)
     check_writable(out / "config.json")
     settings.save(out / "config.json")

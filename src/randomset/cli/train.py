@@ -40,6 +40,9 @@ def train(
     backbone: Annotated[
         str, typer.Option(help="auto, mlp, small_cnn, resnet18, resnet50 or wide_resnet")
     ] = "auto",
+    width: Annotated[
+        int | None, typer.Option(help="channels or units of the first layers; else the backbone's own")
+    ] = None,
     sets: Annotated[str, typer.Option(help="how many sets beside the singletons, or `auto`")] = "20",
     budget: Annotated[
         Path | None, typer.Option(help="a budget.json to use instead of choosing the sets")
@@ -94,6 +97,7 @@ def train(
         "source": str(Path(source).resolve()) if _is_path(source) else source,
         "method": method,
         "backbone": backbone,
+        "width": width,
         "num_sets": number_or_auto(sets),
         "reducer": reducer,
         "hidden": _widths(hidden),

@@ -55,6 +55,7 @@ class MethodConfig:
     label_column: str | None = None
     text_column: str | None = None
     backbone: str = "auto"
+    width: int | None = None
     num_sets: int | Literal["auto"] = 20
     reducer: str = "pca"
     hidden: tuple[int, ...] = ()
@@ -104,8 +105,9 @@ class MethodConfig:
             raise RandomSetError(
                 "the hidden layers have no widths", got=self.hidden, expected="whole numbers from 1"
             )
-        if self.size is not None and not is_whole(self.size, 1):
-            raise RandomSetError("size is out of range", got=self.size, expected="pixels, 1 or more")
+        for name in ("size", "width"):
+            if getattr(self, name) is not None and not is_whole(getattr(self, name), 1):
+                raise RandomSetError(f"{name} is out of range", got=getattr(self, name), expected="1 or more")
         if self.method not in METHODS:
             raise RandomSetError("unknown method", got=self.method, expected=f"one of {', '.join(METHODS)}")
         for name in ("source", "backbone", "reducer", "recipe"):
@@ -214,7 +216,7 @@ def train_method(
     shared["resume"] = resume and out is not None
     preprocess = Standardise.from_data(inputs, rows)
     count = len(labels)
-    template = backbone_for(config.backbone, inputs) if backbone is None else backbone
+    template = backbone_for(config.backbone, inputs, config.width) if backbone is None else backbone
     stored = None if out is None else out / "budget.json"
     first, plain, budgeter = None, None, None
     if budget is None and resume and stored is not None and stored.exists():
@@ -277,8 +279,8 @@ def backbone_name(name: str, inputs: Tensor) -> str:
     return "small_cnn" if height == width and 4 <= height <= 64 else "resnet18"
 
 
-def backbone_for(name: str, inputs: Tensor) -> nn.Module:
-    """Build the backbone that a name means for inputs of this shape.
+def backbone_for(name: str, inputs: Tensor, width: int | None = None) -> nn.Module:
+    """Build the backbone that a name means for inputs of this shape, with layers of a width if one is given.
 
     >>> backbone_for("auto", torch.zeros(2, 1, 28, 28)).spec["name"]
     'small_cnn'
@@ -287,20 +289,23 @@ def backbone_for(name: str, inputs: Tensor) -> nn.Module:
     if inputs.dim() == 2:
         if name != "mlp":
             raise RandomSetError("this backbone takes images", got=f"{name} for features", expected="mlp")
-        return backbones.mlp(inputs.shape[1], dropout=0.2)
-    channels, height, width = inputs.shape[1:]
+        return backbones.mlp(
+            inputs.shape[1], dropout=0.2, **({} if width is None else {"widths": (width,) * 2})
+        )
+    channels, height, across = inputs.shape[1:]
+    wide: dict[str, Any] = {} if width is None else {"width": width}
     builders: dict[str, Callable[[], nn.Module]] = {
-        "mlp": lambda: backbones.mlp(channels * height * width, dropout=0.2),
-        "small_cnn": lambda: backbones.small_cnn(channels, height),
-        "resnet18": lambda: backbones.resnet(18, channels),
-        "resnet50": lambda: backbones.resnet(50, channels),
-        "wide_resnet": lambda: backbones.wide_resnet(in_channels=channels),
+        "mlp": lambda: backbone_for("mlp", inputs.flatten(1)[:1], width),
+        "small_cnn": lambda: backbones.small_cnn(channels, height, **wide),
+        "resnet18": lambda: backbones.resnet(18, channels, **wide),
+        "resnet50": lambda: backbones.resnet(50, channels, **wide),
+        "wide_resnet": lambda: backbones.wide_resnet(widen=width or 10, in_channels=channels),
     }
     if name not in builders:
         raise RandomSetError("unknown backbone", got=name, expected=f"auto, {', '.join(builders)}")
-    if name == "small_cnn" and height != width:
+    if name == "small_cnn" and height != across:
         raise RandomSetError(
-            "small_cnn takes square images", got=f"{height} × {width}", remedy="Take resnet18"
+            "small_cnn takes square images", got=f"{height} × {across}", remedy="Take resnet18"
         )
     return builders[name]()
 

@@ -83,7 +83,10 @@ def train_rival(
 
     def parts(seed: int) -> dict[str, Any]:
         torch.manual_seed(seed)
-        return {"backbone": backbone_for(config.backbone, inputs), "preprocess": copy.deepcopy(preprocess)}
+        return {
+            "backbone": backbone_for(config.backbone, inputs, config.width),
+            "preprocess": copy.deepcopy(preprocess),
+        }
 
     def softmax(folder: Path | None, seed: int) -> Softmax:
         model = fitted(Softmax(num_classes=len(classes), **parts(seed)), folder, seed)
