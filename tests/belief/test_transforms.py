@@ -231,6 +231,7 @@ class TestEveryTransform:
         one_by_one = torch.func.vmap(lambda m: transform(m, budget))(mass)
         torch.testing.assert_close(one_by_one, value)
 
+    @pytest.mark.slow
     def test_exported_program(self, transform, budget):
         class Wrapped(nn.Module):
             def __init__(self):

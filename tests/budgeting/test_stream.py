@@ -113,6 +113,7 @@ class TestDrift:
         flat = sums(np.ones((50, 2)))
         assert drift_p_values(flat, flat).tolist() == [1.0]
 
+    @pytest.mark.slow
     def test_the_level_is_kept_over_all_looks(self):
         """On a stream without drift, recomputations stay about as rare as the level says."""
         alarms = 0
