@@ -11,7 +11,7 @@ import numpy as np
 from randomset.belief.storage import replacing
 from randomset.evaluation.result import Evaluation
 from randomset.report.axes import panels, plain
-from randomset.report.detection_figures import line_look, scores_of
+from randomset.report.detection_figures import draw_curves, scores_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -21,27 +21,11 @@ __all__ = ["draw_comparison", "plot_curves", "plot_entropies"]
 
 def plot_curves(results: Mapping[str, Evaluation], unknown: str, score: str = "entropy") -> Figure:
     """Draw how well each method tells unknown inputs (positive) from test inputs, by one score."""
-    from sklearn.metrics import auc, average_precision_score, precision_recall_curve, roc_curve
-
-    figure, (roc, precision_recall) = panels(1, 2, (10, 5 + 0.2 * len(results)))
-    roc.plot([0, 1], [0, 1], color="0.6", linewidth=0.8)
-    for number, (method, result) in enumerate(results.items()):
-        known = scores_of(result, "test", score)
-        scores = np.concatenate([known, scores_of(result, unknown, score)])
-        target = np.arange(len(scores)) >= len(known)
-        false, true, _ = roc_curve(target, scores)
-        roc.plot(false, true, label=f"{auc(false, true):.3f}  {plain(method)}", **line_look(number))
-        precision, recall, _ = precision_recall_curve(target, scores)
-        label = f"{average_precision_score(target, scores):.3f}  {plain(method)}"
-        precision_recall.plot(recall, precision, label=label, drawstyle="steps-post", **line_look(number))
-    roc.set_xlabel("test inputs taken for unknown (false positive rate)")
-    roc.set_ylabel("unknown inputs found (true positive rate)")
-    precision_recall.set_xlabel("unknown inputs found (recall)")
-    precision_recall.set_ylabel("truly unknown among those found (precision)")
-    for ax, title in ((roc, "AUROC"), (precision_recall, "AUPRC")):
-        ax.legend(title=title, loc="upper center", bbox_to_anchor=(0.5, -0.15), frameon=False)
-    figure.suptitle(f"{plain(unknown)} told by {score}")
-    return figure
+    lines = {
+        method: (scores_of(result, "test", score), scores_of(result, unknown, score))
+        for method, result in results.items()
+    }
+    return draw_curves(lines, f"{plain(unknown)} told by {plain(score)}")
 
 
 def plot_entropies(results: Mapping[str, Evaluation]) -> Figure:

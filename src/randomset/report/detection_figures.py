@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -36,22 +36,28 @@ def plot_detection(result: Evaluation, score: str = "entropy") -> Figure:
     >>> print(plot_detection(result).axes[0].get_legend().get_texts()[0].get_text())
     1.000  grey
     """
-    from sklearn.metrics import auc, average_precision_score, precision_recall_curve, roc_curve
-
     unknown = list(result["ood"])
     if not unknown:
         raise _missing("unknown data", 'evaluate with ood={"name": data}')
     known = scores_of(result, "test", score)
-    figure, (roc, precision_recall) = panels(1, 2, (10, 5 + 0.2 * len(unknown)))
+    lines = {name: (known, scores_of(result, name, score)) for name in unknown}
+    return draw_curves(lines, f"unknown inputs told by {plain(score)}")
+
+
+def draw_curves(lines: Mapping[str, tuple[NDArray[np.float64], NDArray[np.float64]]], title: str) -> Figure:
+    """Draw ROC and precision–recall of several pairs of scores, of known and of unknown inputs, by name."""
+    from sklearn.metrics import auc, average_precision_score, precision_recall_curve, roc_curve
+
+    figure, (roc, precision_recall) = panels(1, 2, (10, 5 + 0.2 * len(lines)))
     roc.plot([0, 1], [0, 1], color="0.6", linewidth=0.8)
-    for i, name in enumerate(unknown):
-        scores = np.concatenate([known, scores_of(result, name, score)])
+    for i, (name, (known, other)) in enumerate(lines.items()):
+        scores = np.concatenate([known, other])
         target = np.arange(len(scores)) >= len(known)
         false, true, _ = roc_curve(target, scores)
-        roc.plot(false, true, label=f"{auc(false, true):.3f}  {plain(name)}", **line_look(i))
+        roc.plot(false, true, label=f"{auc(false, true):.3f}  {plain(name)}", **_look(i))
         precision, recall, _ = precision_recall_curve(target, scores)
         label = f"{average_precision_score(target, scores):.3f}  {plain(name)}, chance {target.mean():.2f}"
-        precision_recall.plot(recall, precision, label=label, drawstyle="steps-post", **line_look(i))
+        precision_recall.plot(recall, precision, label=label, drawstyle="steps-post", **_look(i))
     roc.set_xlabel("test inputs taken for unknown (false positive rate)")
     roc.set_ylabel("unknown inputs found (true positive rate)")
     precision_recall.set_xlabel("unknown inputs found (recall)")
@@ -59,7 +65,7 @@ def plot_detection(result: Evaluation, score: str = "entropy") -> Figure:
     for ax, area in ((roc, "AUROC"), (precision_recall, "AUPRC")):
         ax.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
         ax.legend(title=area, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.14))
-    figure.suptitle(f"unknown inputs told by {plain(score)}")
+    figure.suptitle(title)
     return figure
 
 
@@ -92,7 +98,7 @@ def plot_densities(result: Evaluation, score: str = "entropy") -> Figure:
                 ax.stairs(share, edges, fill=True, color=_BLUE, label=label)
             else:  # an empty bin is a gap; a line down to nothing would hide the others
                 share[share == 0] = np.nan
-                look = {"color": _ORANGE} if name == "wrong" else line_look(i - 1)
+                look = {"color": _ORANGE} if name == "wrong" else _look(i - 1)
                 ax.stairs(share, edges, baseline=None, linewidth=1.6, label=label, **look)
         ax.set_xlabel(axis_name(score))
         ax.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.16))
@@ -224,7 +230,7 @@ def axis_name(score: str) -> str:
     return f"{plain(score)}, bits" if score in ("entropy", "non-specificity") else plain(score)
 
 
-def line_look(number: int) -> dict[str, Any]:
+def _look(number: int) -> dict[str, Any]:
     """Return colour and dashes of a line, so that it is told from others in black and white, too."""
     return {"color": _COLOURS[number % len(_COLOURS)], "linestyle": _LINES[number % len(_LINES)]}
 
