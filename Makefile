@@ -33,7 +33,7 @@ quick: $(VENV)/test.stamp  ## the fast part of the tests
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m "not slow" -q
 
 bench: $(VENV)/test.stamp  ## the claims of speed, measured side by side
-	for script in prediction power_set repair overlap budgeter training; do \
+	for script in prediction power_set repair overlap budgeter training methods; do \
 	  env -u OMP_WAIT_POLICY $(BIN)/python -m benchmarks.$$script || exit 1; done
 
 docs: $(VENV)/docs.stamp  ## build the documentation into site/

@@ -1,0 +1,237 @@
+"""What helps a random-set network: its recipe changed in one point at a time, judged on validation data.
+
+Of the data's classes two are left out of the training (others for each seed) and play the unknown; nothing of
+the test data or of other data sets is looked at, so that what wins here may be used there. The softmax twin
+has the same backbone, rows, epochs and seed; its features choose the sets.
+
+Run: python -m benchmarks.variants --source cifar10 --out variants
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from randomset import Budget, Budgeter, RandomSetLoss, RandomSetNetwork
+from randomset.baselines import Softmax
+from randomset.belief.random_set import RandomSet
+from randomset.budgeting.features import extract_features
+from randomset.data import Source, load_source
+from randomset.evaluation import evaluate
+from randomset.nn.preprocessing import Standardise
+from randomset.training.fitting import fit
+from randomset.training.method import MethodConfig, backbone_for
+
+SCORES = ("entropy", "1 - maximum", "credal width", "non-specificity")
+
+
+class WithCrossEntropy(RandomSetLoss):
+    """The paper's loss plus the cross-entropy of the pignistic probability, times a weight."""
+
+    def __init__(self, budget: Budget, weight: float) -> None:
+        super().__init__(budget)
+        self.cross_entropy = weight
+
+    def forward(self, logits: Tensor, labels: Any, weight: Tensor | None = None) -> Tensor:
+        """Return the sum of both."""
+        betp = RandomSet.from_logits(logits, self.operators).pignistic
+        sure = betp.gather(1, labels[:, None]).clamp_min(1e-6).log().mean()
+        return super().forward(logits, labels, weight) - self.cross_entropy * sure
+
+
+class Quickened(nn.Module):
+    """A linear layer whose outputs move `factor` times as far in a step of Adam."""
+
+    def __init__(self, layer: nn.Linear, factor: float) -> None:
+        super().__init__()
+        self.layer, self.factor = layer, factor
+        with torch.no_grad():
+            for parameter in layer.parameters():
+                parameter.div_(factor)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Return the same outputs as the layer had."""
+        return self.layer(features) * self.factor
+
+
+def quickened(network: RandomSetNetwork, factor: float = 10.0) -> None:
+    """Let the head learn faster than the backbone."""
+    layer = network.head.layers[-1]
+    assert isinstance(layer, nn.Linear)
+    network.head.layers[-1] = Quickened(layer, factor)
+
+
+def torchs_own(network: RandomSetNetwork) -> None:
+    """Start the head as torch starts a linear layer."""
+    layer = network.head.layers[-1]
+    assert isinstance(layer, nn.Linear)
+    layer.reset_parameters()
+
+
+def all_pairs(budget: Budget) -> Budget:
+    """Take every pair instead of the sets that overlap most."""
+    return Budget.from_sets(itertools.combinations(budget.classes, 2), budget.classes)
+
+
+def random_sets(budget: Budget) -> Budget:
+    """Take as many pairs and triples, drawn without a look at the data."""
+    every = [list(itertools.combinations(range(budget.num_classes), size)) for size in (2, 3)]
+    sets = every[0] + every[1]
+    chosen = torch.randperm(len(sets), generator=torch.Generator().manual_seed(0))
+    count = len(budget) - budget.num_classes
+    return Budget.from_sets([sets[i] for i in chosen[:count].tolist()], budget.classes)
+
+
+Change = dict[str, Any]
+VARIANTS: dict[str, Change] = {
+    "softmax": {},
+    "default": {},
+    "K = 0": {"budget": lambda budget: Budget.singletons(budget.classes)},
+    "all pairs": {"budget": all_pairs},
+    "random sets": {"budget": random_sets},
+    "α = β = 0": {"loss": lambda budget: RandomSetLoss(budget, 0.0, 0.0)},
+    "α = β = 0.01": {"loss": lambda budget: RandomSetLoss(budget, 0.01, 0.01)},
+    "α = β = 0.1": {"loss": lambda budget: RandomSetLoss(budget, 0.1, 0.1)},
+    "torch's head": {"head": torchs_own},
+    "head × 10": {"head": quickened},
+    "+ 0.1 cross-entropy": {"loss": lambda budget: WithCrossEntropy(budget, 0.1)},
+    "+ 1 cross-entropy": {"loss": lambda budget: WithCrossEntropy(budget, 1.0)},
+    "learning rate × 2": {"learning_rate": 6e-3},
+    "learning rate ÷ 3": {"learning_rate": 1e-3},
+}
+
+
+class Setting:
+    """Data, rows and the twin of one seed."""
+
+    def __init__(self, arguments: argparse.Namespace, data: Source, seed: int) -> None:
+        self.arguments, self.seed = arguments, seed
+        n = len(data.classes)
+        left_out = torch.tensor([2 * seed % n, (2 * seed + 1) % n])
+        unknown = torch.isin(data.labels, left_out)
+        order = torch.randperm(len(data), generator=torch.Generator().manual_seed(seed))
+        known = order[~unknown[order]]
+        held, calibrating = arguments.held, arguments.held // 2
+        self.inputs = data.inputs
+        kept = [label for label in range(n) if label not in left_out.tolist()]
+        place = torch.full((n,), -1)
+        place[kept] = torch.arange(len(kept))
+        self.labels = place[data.labels]
+        self.classes = tuple(data.classes[label] for label in kept)
+        self.measured, self.calibrating = known[:held], known[held : held + calibrating]
+        self.rows = known[held + calibrating :][: arguments.samples]
+        self.unknown = order[unknown[order]][:held]
+        self.config = MethodConfig(
+            source=arguments.source, backbone=arguments.backbone, width=arguments.width,
+            epochs=arguments.epochs, seed=seed,
+        )  # fmt: skip
+
+    def train(self, model: nn.Module, learning_rate: float | None = None, **options: Any) -> nn.Module:
+        """Train on the rows; what can be calibrated is."""
+        fit(
+            model,
+            self._part(self.rows),
+            self._part(self.calibrating),
+            recipe=self.config.plan(len(self.rows)),
+            learning_rate=learning_rate,
+            seed=self.seed,
+            **options,
+        )
+        return model.eval()
+
+    def _part(self, rows: Tensor) -> torch.utils.data.Dataset[Any]:
+        return torch.utils.data.TensorDataset(self.inputs[rows], self.labels[rows])
+
+    def parts(self) -> tuple[nn.Module, nn.Module]:
+        """Return a backbone and what comes before it, the same for every variant."""
+        torch.manual_seed(self.seed)
+        backbone = backbone_for(self.config.backbone, self.inputs, self.config.width)
+        return backbone, Standardise.from_data(self.inputs, self.rows)
+
+    def numbers(self, model: Any) -> dict[str, float]:
+        """Measure on rows that neither training nor calibration has seen."""
+        known = Source("known", "images", self.inputs[self.measured], self.labels[self.measured], self.classes)
+        found = evaluate(model, known, {"unknown": self.inputs[self.unknown]}, seed=self.seed).numbers
+        scores = found["ood"]["unknown"]["scores"]
+        return {
+            **{key: found["test"][key] for key in ("accuracy", "nll", "ece")},
+            **{score: scores[score]["auroc"] for score in SCORES if score in scores},
+        }
+
+
+def run(setting: Setting, name: str, change: Change, folder: Path) -> dict[str, float]:
+    """Train and measure one variant of one seed, unless that was done."""
+    place = folder / f"{setting.seed}-{list(VARIANTS).index(name)}.json"
+    if place.exists():
+        return json.loads(place.read_text(encoding="utf-8"))["numbers"]
+    backbone, preprocess = setting.parts()
+    model: nn.Module
+    if name == "softmax":
+        model = Softmax(backbone, len(setting.classes), preprocess=preprocess)
+        setting.train(model, loss=nn.CrossEntropyLoss())
+        batches = torch.utils.data.DataLoader(setting._part(setting.rows), 256)
+        twin = nn.Sequential(preprocess, backbone)
+        features, codes = extract_features(twin.eval(), batches, progress=False)
+        scale = features.std(0)
+        budgeter = Budgeter(20, classes=list(setting.classes), seed=setting.seed, progress=False)
+        budgeter.fit(features[:, scale > 0] / scale[scale > 0], codes)
+        budgeter.budget_.save(folder / f"{setting.seed}-budget.json")
+    else:
+        budget = Budget.load(folder / f"{setting.seed}-budget.json")
+        budget = change.get("budget", lambda same: same)(budget)
+        network = RandomSetNetwork(backbone, budget, preprocess=preprocess)
+        change.get("head", lambda same: None)(network)
+        loss: Callable[[Budget], nn.Module] = change.get("loss", RandomSetLoss)
+        model = setting.train(network, change.get("learning_rate"), loss=loss(budget))
+    numbers = setting.numbers(model)
+    place.write_text(json.dumps({"variant": name, "numbers": numbers}) + "\n", encoding="utf-8")
+    return numbers
+
+
+def main() -> None:
+    """Train what is missing and print the table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--source", default="cifar10", help="a data set of ten classes")
+    parser.add_argument("--backbone", default="small_cnn")
+    parser.add_argument("--width", type=int)
+    parser.add_argument("--samples", type=int, default=20_000, help="images to train on")
+    parser.add_argument("--held", type=int, default=4_000, help="images to measure on; half of it calibrates")
+    parser.add_argument("--epochs", type=int, default=6)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--variants", default=",".join(VARIANTS), help="names behind commas")
+    parser.add_argument("--out", type=Path, default=Path("variants"), help="a folder that keeps results")
+    arguments = parser.parse_args()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    names = arguments.variants.split(",")
+    data = load_source(arguments.source)
+    results: dict[str, list[dict[str, float]]] = {name: [] for name in names}
+    for seed in range(arguments.seeds):
+        setting = Setting(arguments, data, seed)
+        for name in names:
+            results[name].append(run(setting, name, VARIANTS[name], arguments.out))
+            print(seed, name, {k: round(v, 4) for k, v in results[name][-1].items()}, flush=True)
+    columns = ("accuracy", "nll", "ece", *SCORES)
+    print("| variant | " + " | ".join(columns) + " |\n" + "|---" * (len(columns) + 1) + "|")
+    for name in names:
+        cells = []
+        for column in columns:
+            values = [numbers[column] for numbers in results[name] if column in numbers]
+            share = 1 if column in ("nll", "ece") else 100
+            digits = 3 if column in ("nll", "ece") else 1
+            spread = f" ± {share * statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
+            cells.append(f"{share * statistics.mean(values):.{digits}f}{spread}" if values else "–")
+        print(f"| {name} | " + " | ".join(cells) + " |")
+
+
+if __name__ == "__main__":
+    main()
