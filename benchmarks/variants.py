@@ -158,7 +158,9 @@ class Setting:
 
     def numbers(self, model: Any) -> dict[str, float]:
         """Measure on rows that neither training nor calibration has seen."""
-        known = Source("known", "images", self.inputs[self.measured], self.labels[self.measured], self.classes)
+        known = Source(
+            "known", "images", self.inputs[self.measured], self.labels[self.measured], self.classes
+        )
         found = evaluate(model, known, {"unknown": self.inputs[self.unknown]}, seed=self.seed).numbers
         scores = found["ood"]["unknown"]["scores"]
         return {

@@ -518,15 +518,19 @@ class TestComparison:
         )
         assert again["accuracy, %"] == first["accuracy, %"]
 
-    def test_a_rival_alone(self, compared, monkeypatch, capsys):
+    def test_a_rival_alone(self, compared):
         folder, _ = compared
         place = "c/softmax/seed-0"
         out = run("evaluate", place, "--no-figures", "--attacks", "--samples", 10, "--out", "e", cwd=folder)
         assert out.returncode == 0, out.stderr
         assert "attacks" in Evaluation.load(folder / "e")
-        code, error = run_here(monkeypatch, capsys, "predict", place, "digits", cwd=folder)
-        assert code == 2
-        assert "a run of softmax" in error
+        out = run("predict", place, "noise.npz", "--format", "jsonl", cwd=folder)
+        assert out.returncode == 0, out.stderr
+        lines = [json.loads(line) for line in out.stdout.splitlines()]
+        assert list(lines[0]) == ["input", "row", "label", "confidence", "entropy", "known", "probabilities"]
+        for line in lines:
+            assert line["probabilities"][line["label"]] == line["confidence"]
+            assert line["known"] == (line["entropy"] <= threshold_of(folder / place).value)
 
     @pytest.mark.parametrize(
         ("options", "message"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
@@ -19,7 +19,7 @@ from randomset.errors import RandomSetError, ShapeError
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from randomset.belief.random_set import RandomSet
+    from randomset.baselines.baseline import Baseline
     from randomset.evaluation.ood import Threshold
     from randomset.nn.network import RandomSetNetwork
 
@@ -45,7 +45,7 @@ def predict(
     batch_size: Annotated[int, typer.Option(help="inputs that go through the network at once")] = 256,
     strict: Annotated[bool, typer.Option("--strict", help="stop at an image that cannot be read")] = False,
 ) -> None:
-    """Predict with a trained network: the class, its probability with bounds, and how uncertain it is.
+    """Predict with a trained model: the class, its probability, bounds of a random set, and the uncertainty.
 
     The column `known` says whether the uncertainty is within the threshold of the run. Images of another
     size or colour are converted, and the error stream says so.
@@ -57,107 +57,117 @@ def predict(
     if out is not None:
         check_writable(out)
     from randomset.evaluation.ood import Threshold
-    from randomset.nn.network import RandomSetNetwork
     from randomset.training.rival_storage import load_model
 
-    network, threshold = load_model(run), Threshold.load(run)
-    if not isinstance(network, RandomSetNetwork):
-        raise RandomSetError(
-            "predict takes random-set networks",
-            got=f"a run of {network.method}",
-            remedy="randomset evaluate measures it; its predictions are in scores.npz",
-        )
-    load = NetworkInputs(network, strict)
+    model, threshold = load_model(run), Threshold.load(run)
+    load = NetworkInputs(model, strict)
     loaded = [(name, load(name, labelled=False)) for name in inputs]
     for name, source in loaded:
         for remark in source.remarks:
             typer.echo(f"{name}: {remark}.", err=True)
     count = 0
-    if loaded:  # a network that cannot take these inputs says so before anything is written
-        _predicted(network, loaded[0][1].inputs[:1], 1, loaded[0][0])
+    # a network that cannot take these inputs says so before anything is written
+    columns = list(_Answers(model, loaded[0][1].inputs[:1], 1, loaded[0][0], threshold).columns)
     with _opened(out) as stream:
         writer = csv.writer(stream, lineterminator="\n")
         if format == "csv":
-            columns = ["input", "row", *_COLUMNS]
-            writer.writerow(
-                columns + ([f"p({name})" for name in network.budget.classes] if probabilities else [])
-            )
+            chances = [f"p({name})" for name in _classes(model)] if probabilities else []
+            writer.writerow(["input", "row", *columns, *chances])
         for name, source in loaded:
-            answer = _predicted(network, source.inputs, batch_size, name)
-            names = [name] * len(answer) if source.files is None else source.files
-            for row, line in enumerate(_lines(answer, threshold)):
-                name = names[row]
+            answers = _Answers(model, source.inputs, batch_size, name, threshold)
+            names = [name] * len(answers) if source.files is None else source.files
+            for row, line in enumerate(answers):
                 if format == "csv":
-                    more = answer.pignistic[row].tolist() if probabilities else []
-                    writer.writerow([name, row, *map(_short, line.values()), *map(_short, more)])
+                    more = answers.probabilities[row].tolist() if probabilities else []
+                    writer.writerow([names[row], row, *map(_short, line.values()), *map(_short, more)])
                 else:
-                    stream.write(
-                        json.dumps(
-                            {"input": name, "row": row, **line, **_details(answer[row])}, ensure_ascii=False
-                        )
-                        + "\n"
-                    )
-            count += len(answer)
+                    whole = {"input": names[row], "row": row, **line, **answers.details(row)}
+                    stream.write(json.dumps(whole, ensure_ascii=False) + "\n")
+            count += len(answers)
     if out is not None:
         typer.echo(f"Wrote {count} predictions into {out}.")
 
 
-def _predicted(network: RandomSetNetwork, tensor: Tensor, batch_size: int, name: str) -> RandomSet:
-    try:
-        return network.predict(tensor, batch_size=batch_size)
-    except RuntimeError as error:  # torch's own words on shapes that do not fit
-        raise ShapeError(
-            "the network cannot take these inputs",
-            got=f"{name} with samples of shape {tuple(tensor.shape[1:])}: {str(error).splitlines()[0]}",
-        ) from None
+def _classes(model: RandomSetNetwork | Baseline) -> Sequence[str]:
+    """Return the names of the classes; a baseline keeps them in its notes."""
+    from randomset.baselines.baseline import Baseline
+
+    return model.notes["classes"] if isinstance(model, Baseline) else model.budget.classes
 
 
-_COLUMNS = (
-    "label",
-    "confidence",
-    "lower",
-    "upper",
-    "credal_width",
-    "entropy",
-    "repaired",
-    "negative_mass",
-    "known",
-)
+class _Answers:
+    """What a model says about inputs: a line for each, and more on request."""
 
+    def __init__(
+        self,
+        model: RandomSetNetwork | Baseline,
+        inputs: Tensor,
+        batch_size: int,
+        name: str,
+        threshold: Threshold | None,
+    ) -> None:
+        from randomset.evaluation.predictor import Prediction
+        from randomset.nn.network import RandomSetNetwork
 
-def _lines(answer: RandomSet, threshold: Threshold | None) -> Iterator[dict[str, Any]]:
-    from randomset.evaluation.predictor import Prediction
+        self.classes, self.answer = _classes(model), None
+        try:
+            if isinstance(model, RandomSetNetwork):
+                self.answer = model.predict(inputs, batch_size=batch_size)
+                found = Prediction.from_random_set(self.answer)
+            else:
+                found = Prediction.concatenate(
+                    [Prediction(*model.predict(part)) for part in inputs.split(batch_size)]
+                )
+        except RuntimeError as error:  # torch's own words on shapes that do not fit
+            raise ShapeError(
+                "the network cannot take these inputs",
+                got=f"{name} with samples of shape {tuple(inputs.shape[1:])}: {str(error).splitlines()[0]}",
+            ) from None
+        self.probabilities = found.probabilities
+        self.columns: dict[str, list[Any]] = {
+            "label": [self.classes[label] for label in found.labels.tolist()],
+            "confidence": found.confidence.tolist(),
+        }
+        if self.answer is None:
+            own = {
+                key.replace(" ", "_"): score for key, score in found.scores.items() if key != "1 - maximum"
+            }
+            self.columns |= {key: score.tolist() for key, score in own.items()}
+        else:
+            top = found.labels[:, None]
+            self.columns |= {
+                "lower": self.answer.lower.gather(1, top)[:, 0].tolist(),
+                "upper": self.answer.upper.gather(1, top)[:, 0].tolist(),
+                "credal_width": self.answer.credal_width.tolist(),
+                "entropy": self.answer.entropy.tolist(),
+                "repaired": self.answer.validity.repaired.tolist(),
+                "negative_mass": self.answer.validity.negative.tolist(),
+            }
+        self.columns["known"] = [None] * len(found)
+        if threshold is not None:
+            self.columns["known"] = threshold.known(found.scores[threshold.score]).tolist()
 
-    top = answer.labels[:, None]
-    known: list[bool] | list[None] = [None] * len(answer)
-    if threshold is not None:
-        known = threshold.known(Prediction.from_random_set(answer).scores[threshold.score]).tolist()
-    columns = (
-        answer.label_names,
-        answer.confidence.tolist(),
-        answer.lower.gather(1, top)[:, 0].tolist(),
-        answer.upper.gather(1, top)[:, 0].tolist(),
-        answer.credal_width.tolist(),
-        answer.entropy.tolist(),
-        answer.validity.repaired.tolist(),
-        answer.validity.negative.tolist(),
-        known,
-    )
-    for values in zip(*columns, strict=True):
-        yield dict(zip(_COLUMNS, values, strict=True))
+    def __len__(self) -> int:
+        return len(self.probabilities)
 
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for values in zip(*self.columns.values(), strict=True):
+            yield dict(zip(self.columns, values, strict=True))
 
-def _details(answer: RandomSet) -> dict[str, Any]:
-    """Return the probabilities, and the masses of every set that has one."""
-    budget = answer.budget
-    return {
-        "probabilities": dict(zip(budget.classes, answer.pignistic.tolist(), strict=True)),
-        "masses": [
-            {"set": list(budget.names_of(place)), "mass": mass}
-            for place, mass in enumerate(answer.mass.tolist())
-            if mass > 0
-        ],
-    }
+    def details(self, row: int) -> dict[str, Any]:
+        """Return the probabilities, and of a random set the masses of every set that has one."""
+        chances = dict(zip(self.classes, self.probabilities[row].tolist(), strict=True))
+        if self.answer is None:
+            return {"probabilities": chances}
+        budget = self.answer.budget
+        return {
+            "probabilities": chances,
+            "masses": [
+                {"set": list(budget.names_of(place)), "mass": mass}
+                for place, mass in enumerate(self.answer.mass[row].tolist())
+                if mass > 0
+            ],
+        }
 
 
 def _short(value: Any) -> Any:
