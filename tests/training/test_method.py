@@ -8,7 +8,8 @@ import torch
 from randomset import Budget
 from randomset.data import load_source
 from randomset.errors import FileFormatError, RandomSetError
-from randomset.training.method import ClassLoss, MethodConfig, backbone_for, train_method
+from randomset.training.method import ClassLoss, MethodConfig, train_method
+from randomset.training.preparation import backbone_for
 
 
 @pytest.fixture(scope="module")

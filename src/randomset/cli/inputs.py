@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from randomset.errors import ShapeError
@@ -12,14 +13,17 @@ if TYPE_CHECKING:
     from randomset.data.sources import Source
     from randomset.nn.network import RandomSetNetwork
 
-__all__ = ["NetworkInputs"]
+__all__ = ["TOKENIZER", "NetworkInputs"]
+
+TOKENIZER = "tokenizer"
+"""The folder with the tokenizer's files in the run folder of a network that reads texts."""
 
 
 class NetworkInputs:
     """Loads sources as a run recorded its own: size, columns, scale; `remarks` say what was converted."""
 
-    def __init__(self, network: RandomSetNetwork | Baseline, strict: bool) -> None:
-        self.notes, self.strict = network.notes, strict
+    def __init__(self, network: RandomSetNetwork | Baseline, run: Path, strict: bool) -> None:
+        self.notes, self.run, self.strict = network.notes, run, strict
         self.config = network.notes.get("config") or {}
         self.shape: list[int] | None = network.notes.get("input_shape")
 
@@ -43,8 +47,8 @@ class NetworkInputs:
         """Convert images to the network's size and colour; refuse what cannot be converted."""
         from randomset.data.conversion import converted
 
-        if source.kind == "text":
-            raise ShapeError("the network takes no texts", got=source.name)
+        if source.kind == "text" or self.notes.get("tokens"):
+            return self._tokenised(source)
         tensor, done, shape = source.inputs, list[str](), self.shape
         if shape is not None and len(shape) == 3 and tensor.dim() == 4 and list(tensor.shape[1:]) != shape:
             tensor, done = converted(tensor, shape)
@@ -57,6 +61,17 @@ class NetworkInputs:
         if tensor.dim() == 4:
             self._check_scale(source)
         return dataclasses.replace(source, inputs=tensor, remarks=(*source.remarks, *done))
+
+    def _tokenised(self, source: Source) -> Source:
+        """Turn texts into the numbers of tokens that the run's own tokenizer gives."""
+        from randomset.nn.tokens import load_tokenizer, tokenised
+
+        length = self.notes.get("tokens")
+        if source.kind != "text" or not length:
+            kind = "texts" if length else "no texts"
+            raise ShapeError(f"the network takes {kind}", got=f"{source.name} with {source.kind}")
+        tokens = tokenised(source.inputs, load_tokenizer(self.run / TOKENIZER), length)
+        return dataclasses.replace(source, kind="tokens", inputs=tokens)
 
     def _check_scale(self, source: Source) -> None:
         """Refuse images whose numbers mean something else than in the training."""

@@ -60,7 +60,7 @@ def predict(
     from randomset.training.rival_storage import load_model
 
     model, threshold = load_model(run), Threshold.load(run)
-    load = NetworkInputs(model, strict)
+    load = NetworkInputs(model, run, strict)
     loaded = [(name, load(name, labelled=False)) for name in inputs]
     for name, source in loaded:
         for remark in source.remarks:

@@ -43,11 +43,14 @@ def converted(images: Tensor, shape: Sequence[int]) -> tuple[Tensor, list[str]]:
         raise ShapeError("the channels cannot be converted", got=f"{given} channels", expected=f"{channels}")
     if tuple(images.shape[2:]) != (height, width):
         done.append(f"resized from {images.shape[2]} × {images.shape[3]} to {height} × {width}")
-        small = functional.interpolate(
-            images.float(), (height, width), mode="bilinear", antialias=True, align_corners=False
-        )
-        images = _like(images, small)
+        parts = [_resized(part, (height, width)) for part in images.split(1024)]  # floats take four times
+        images = torch.cat(parts)
     return images.contiguous(), done
+
+
+def _resized(images: Tensor, size: tuple[int, int]) -> Tensor:
+    new = functional.interpolate(images.float(), size, mode="bilinear", antialias=True, align_corners=False)
+    return _like(images, new)
 
 
 def _like(images: Tensor, values: Tensor) -> Tensor:

@@ -25,17 +25,17 @@ from randomset.errors import FileFormatError, LabelError, RandomSetError
 
 __all__ = ["Source", "load_inputs", "load_source"]
 
-Kind = Literal["images", "features", "text"]
+Kind = Literal["images", "features", "text", "tokens"]
 
 
 @dataclass(frozen=True)
 class Source:
     """Inputs, labels and the names of the classes.
 
-    Images are (n × C × H × W), bytes or floats; features are (n × F); texts are a list. Labels are class
-    indices (n), −1 where there is none, or a mask of set-valued labels (n × N). `remarks` say what was done
-    to the data, `files` where each input comes from if each has a file of its own, `columns` how
-    the features of a table are called.
+    Images are (n × C × H × W), bytes or floats; features are (n × F); texts are a list, or numbers of tokens
+    (n × T) filled up with −1. Labels are class indices (n), −1 where there is none, or a mask of set-valued
+    labels (n × N). `remarks` say what was done to the data, `files` where each input comes from if each has a
+    file of its own, `columns` how the features of a table are called.
     """
 
     name: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
@@ -21,13 +22,7 @@ class Backbone(nn.Module):
 
     def __init__(self, layers: nn.Module, num_features: int) -> None:
         super().__init__()
-        self.layers = layers
-        convolutions = [layer for layer in layers.modules() if isinstance(layer, nn.Conv2d)]
-        if all(layer.out_channels % 16 == 0 for layer in convolutions):
-            # The layout that convolutions are fastest in; ours take it, a stranger's view(…) may not. With
-            # four channels torch 2.13 crashed in it on a CPU.
-            self.layers.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self.num_features = num_features
+        self.layers, self.num_features = layers, num_features
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return features (B × F)."""
@@ -35,14 +30,17 @@ class Backbone(nn.Module):
 
 
 def build(name: str, **options: Any) -> Backbone:
-    """Build a backbone by its name.
+    """Build a backbone by its name: one of ours, or `timm:…`, `torchvision:…`, `hf:…`.
 
     >>> build("mlp", in_features=64, widths=(32,)).num_features
     32
     """
-    if name not in _BUILDERS:
-        raise RandomSetError("unknown backbone", got=name, expected=f"one of {', '.join(_BUILDERS)}")
-    builder = _BUILDERS[name]
+    from randomset.nn.foreign import foreign  # which builds on this module
+
+    if name not in _BUILDERS and ":" not in name:
+        expected = f"one of {', '.join(_BUILDERS)}, timm:…, torchvision:…, hf:…"
+        raise RandomSetError("unknown backbone", got=name, expected=expected)
+    builder: Callable[..., Backbone] = _BUILDERS.get(name) or functools.partial(foreign, name)
     try:
         inspect.signature(builder).bind(**options)
     except TypeError as error:
@@ -151,6 +149,11 @@ def _named(name: str, layers: nn.Module, num_features: int, values: dict[str, An
         if isinstance(module, nn.Conv2d):
             nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
     backbone = Backbone(layers, num_features)
+    convolutions = [layer for layer in layers.modules() if isinstance(layer, nn.Conv2d)]
+    if all(layer.out_channels % 16 == 0 for layer in convolutions):
+        # The layout that convolutions are fastest in; ours take it, a stranger's view(…) may not. With four
+        # channels torch 2.13 crashed in it on a CPU.
+        layers.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     options = {option: values[option] for option in inspect.signature(_BUILDERS[name]).parameters}
     options = {key: list(value) if isinstance(value, Sequence) else value for key, value in options.items()}
     backbone.spec = {"name": name, "options": options}

@@ -22,6 +22,8 @@ from randomset.errors import LabelError, RandomSetError, ShapeError
 __all__ = ["NormalisedMassLoss", "RandomSetLoss"]
 
 Numbers = Sequence[float] | Tensor
+AUXILIARY = 0.4
+"""How much the auxiliary output of an Inception counts; torchvision trained its own so."""
 
 
 class _BeliefLoss(nn.Module):
@@ -29,6 +31,8 @@ class _BeliefLoss(nn.Module):
 
     class_weights: Tensor | None
     set_weights: Tensor | None
+    takes_pairs = True
+    """Whether the outputs of a network with an auxiliary head may come as they are."""
 
     def __init__(
         self,
@@ -55,7 +59,9 @@ class _BeliefLoss(nn.Module):
         """The budget whose sets the logits are about."""
         return self.operators.budget
 
-    def forward(self, logits: Tensor, labels: Any, weight: Tensor | None = None) -> Tensor:
+    def forward(
+        self, logits: Tensor | tuple[Tensor, Tensor], labels: Any, weight: Tensor | None = None
+    ) -> Tensor:
         """Return the loss of belief logits (B × |O|).
 
         Args:
@@ -63,7 +69,12 @@ class _BeliefLoss(nn.Module):
             labels: one for each sample: class indices (B), a boolean mask of set-valued labels (B × N) or a
                 list of sets, probabilities of the classes (B × N), or masses over the sets (B × |O|).
             weight: how much each sample counts (B).
+
+        A pair of logits is that of a network with an auxiliary output, whose loss counts 0.4.
         """
+        if isinstance(logits, tuple):
+            second = AUXILIARY * self(logits[1], labels, weight)
+            return self(logits[0], labels, weight) + second  # the terms are those of the main output
         if logits.dim() != 2 or logits.shape[1] != len(self.budget):
             raise ShapeError(
                 "the logits do not fit the budget",

@@ -79,6 +79,8 @@ class RandomSetNetwork(nn.Module):
         self.preprocess = preprocess
         self.backbone = backbone
         self.head = RandomSetHead(in_features or width_of(backbone), budget, hidden, dropout=dropout)
+        second = getattr(backbone, "auxiliary_features", None)
+        self.auxiliary_head = RandomSetHead(second, budget) if isinstance(second, int) else None
         self.calibration = None
         self.replaced_layer: str | None = None
         self.notes: dict[str, Any] = {}
@@ -144,8 +146,13 @@ class RandomSetNetwork(nn.Module):
     # -- forward --------------------------------------------------------------------------------
 
     def forward(self, *inputs: Any, **named: Any) -> Tensor:
-        """Return belief logits (B × |O|)."""
-        return self.head(self.features(*inputs, **named))
+        """Return belief logits (B × |O|); in training a backbone with an auxiliary output gives a pair."""
+        if self.auxiliary_head is None or not self.backbone.training:
+            return self.head(self.features(*inputs, **named))
+        if self.preprocess is not None:
+            inputs, named = self._preprocessed(inputs, named)
+        main, second = self.backbone(*inputs, **named)
+        return self.head(main), self.auxiliary_head(second)  # type: ignore[return-value]
 
     def features(self, *inputs: Any, **named: Any) -> Tensor:
         """Return what the backbone yields, as (B × F)."""

@@ -1,4 +1,4 @@
-"""The door to torchvision, which may stand beside a torch that its compiled operators do not fit."""
+"""The door to torchvision and timm: its operators may not fit the torch that it stands beside."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 from randomset.errors import MissingPackageError, RandomSetError
 
-__all__ = ["torchvision"]
+__all__ = ["timm", "torchvision"]
 
 
 def torchvision() -> Any:
@@ -33,3 +33,12 @@ def torchvision() -> Any:
             f"torchvision::{operator}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
         )
     return importlib.import_module("torchvision")
+
+
+def timm() -> Any:
+    """Import timm, which imports torchvision: behind the same door."""
+    torchvision()
+    try:
+        return importlib.import_module("timm")
+    except ImportError:
+        raise MissingPackageError("timm", "vision") from None

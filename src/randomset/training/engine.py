@@ -53,8 +53,10 @@ class Engine(lightning.LightningModule):
         inputs, labels, weight = self._parts(batch)
         if (self.recipe.shift or self.recipe.flip) and isinstance(inputs, Tensor) and inputs.dim() == 4:
             inputs = shifted_and_flipped(inputs, self.recipe.shift, self.recipe.flip)
-        outputs = feature_tensor(call_with(self.module, inputs))
-        value = self.loss(outputs, labels) if weight is None else self.loss(outputs, labels, weight)
+        given = call_with(self.module, inputs)
+        outputs = feature_tensor(given)
+        seen = given if getattr(self.loss, "takes_pairs", False) and isinstance(given, tuple) else outputs
+        value = self.loss(seen, labels) if weight is None else self.loss(seen, labels, weight)
         self.first_loss = value.detach() if self.first_loss is None else self.first_loss
         terms = {"loss": value.detach(), **getattr(self.loss, "terms", {})}
         for name, term in {**terms, "samples": torch.ones_like(value)}.items():

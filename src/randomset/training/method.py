@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import itertools
 import json
 import math
 import os
@@ -15,27 +16,33 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils.data import Dataset, Subset, TensorDataset
 
 from randomset.belief.budget import Budget
 from randomset.belief.storage import replacing
+from randomset.budgeting.batches import flat_features
 from randomset.budgeting.budgeter import Budgeter
-from randomset.budgeting.features import extract_features
 from randomset.budgeting.inputs import check_num_sets, is_number, is_whole, number_of_sets
 from randomset.budgeting.reduce import check_reducer
 from randomset.errors import FileFormatError, RandomSetError, RandomSetWarning
 from randomset.nn import backbones
+from randomset.nn.classifiers import feature_tensor
+from randomset.nn.foreign import ForeignBackbone
 from randomset.nn.loss import RandomSetLoss
 from randomset.nn.network import RandomSetNetwork
-from randomset.nn.preprocessing import Standardise
 from randomset.training.fitting import fit
-from randomset.training.loaders import EpochLoader
+from randomset.training.preparation import (
+    are_tokens,
+    backbone_for,
+    features_of,
+    kept_features,
+    preprocess_for,
+)
 from randomset.training.recipe import Recipe
 from randomset.training.report import FitReport
 
-__all__ = ["METHODS", "MethodConfig", "MethodResult", "backbone_for", "train_method"]
+__all__ = ["METHODS", "MethodConfig", "MethodResult", "train_method"]
 
 _FORMAT, _VERSION = "randomset.run", 1
 
@@ -56,6 +63,9 @@ class MethodConfig:
     text_column: str | None = None
     backbone: str = "auto"
     width: int | None = None
+    weights: str = "none"
+    freeze: bool = False
+    max_tokens: int = 256
     num_sets: int | Literal["auto"] = 20
     reducer: str = "pca"
     hidden: tuple[int, ...] = ()
@@ -75,10 +85,14 @@ class MethodConfig:
         """Return the recipe with this configuration's changes.
 
         Without a batch size, few samples are cut into about twenty batches, so that an epoch has some steps.
+        Weights that were trained before move at a tenth of the fast recipe's rate, unless they are frozen.
         """
         recipe = Recipe.named(self.recipe, epochs=epochs or self.epochs, learning_rate=self.learning_rate)
+        if self.weights != "none" and not self.freeze and self.recipe == "fast" and not self.learning_rate:
+            recipe = Recipe.named(recipe, learning_rate=recipe.learning_rate / 10)
         few = None if samples is None else max(16, 2 ** round(math.log2(max(samples / 20, 1))))
-        return Recipe.named(recipe, batch_size=self.batch_size or (few and min(few, recipe.batch_size)))
+        size = (few and min(few, recipe.batch_size)) if self.batch_size is None else self.batch_size
+        return Recipe.named(recipe, batch_size=size)
 
     def checked(self) -> MethodConfig:
         """Return itself if it can be followed, or say what cannot: before any work, before any file."""
@@ -105,12 +119,18 @@ class MethodConfig:
             raise RandomSetError(
                 "the hidden layers have no widths", got=self.hidden, expected="whole numbers from 1"
             )
-        for name in ("size", "width"):
+        for name in ("size", "width", "max_tokens"):
             if getattr(self, name) is not None and not is_whole(getattr(self, name), 1):
                 raise RandomSetError(f"{name} is out of range", got=getattr(self, name), expected="1 or more")
         if self.method not in METHODS:
             raise RandomSetError("unknown method", got=self.method, expected=f"one of {', '.join(METHODS)}")
-        for name in ("source", "backbone", "reducer", "recipe"):
+        if self.freeze and self.weights == "none":
+            raise RandomSetError(
+                "a backbone without trained weights would stay as it was drawn",
+                got="freeze without weights",
+                remedy="Give weights: default, or a file",
+            )
+        for name in ("source", "backbone", "reducer", "recipe", "weights"):
             if not isinstance(getattr(self, name), str):
                 raise RandomSetError(f"{name} is no text", got=getattr(self, name))
         check_reducer(self.reducer)
@@ -214,17 +234,26 @@ def train_method(
         labels = labels[rows]
     shared: dict[str, Any] = {"seed": config.seed, "progress": progress, **trainer_options}
     shared["resume"] = resume and out is not None
-    preprocess = Standardise.from_data(inputs, rows)
+    template = backbone
+    if template is None:
+        template = backbone_for(config.backbone, inputs, config.width, config.weights)
+    preprocess = preprocess_for(template, inputs, rows)
     count = len(labels)
-    template = backbone_for(config.backbone, inputs, config.width) if backbone is None else backbone
     stored = None if out is None else out / "budget.json"
     first, plain, budgeter = None, None, None
     if budget is None and resume and stored is not None and stored.exists():
         budget = Budget.load(stored)
         say(f"Going on with {budget}.")
+    if budget is None and config.num_sets == number_of_sets(len(classes)) - 1:
+        budget = _every_set(classes)  # none has to be chosen
+    kept = None
+    if config.weights != "none" and (config.freeze or budget is None):
+        kept = kept_features(template, preprocess, inputs, progress, say)
     if budget is None:
         features, codes = inputs if rows is None or inputs.dim() > 2 else inputs[rows], labels
-        if inputs.dim() > 2:
+        if kept is not None:
+            features = kept if rows is None else kept[rows]
+        elif inputs.dim() > 2 or are_tokens(inputs):
             say("Training a plain network for its features …")
             plain = _plain(template, preprocess, len(classes))
             place = None if out is None else out / "first"
@@ -237,77 +266,44 @@ def train_method(
                 out=place,
                 **shared,
             )
-            features = torch.from_numpy(_features(plain, inputs, rows, progress))
+            features = features_of(plain, inputs, rows, progress=progress)
         if labels.dim() > 1:  # a sample that may be one of several classes belongs to each of them
-            rows, codes = labels.nonzero(as_tuple=True)
-            features = features[rows]
+            places, codes = labels.nonzero(as_tuple=True)
+            features = features[places]
         budgeter, budget = _chosen(config, features, codes, classes, progress)
         say(f"Chose {budget}.")
     if stored is not None:
         budget.save(stored)
     torch.manual_seed(config.seed)  # the same weights, whether the first network was trained or not
     own = copy.deepcopy(template)
-    _start_anew(own)
-    network = RandomSetNetwork(own, budget, hidden=config.hidden, preprocess=copy.deepcopy(preprocess))
+    _start_anew(own, config.weights)
+    options: dict[str, Any] = {"hidden": config.hidden, "dropout": 0.1 if are_tokens(inputs) else 0.0}
+    network = RandomSetNetwork(
+        own, budget, preprocess=copy.deepcopy(preprocess), freeze_backbone=config.freeze, **options
+    )
     loss = RandomSetLoss(budget, config.alpha, config.beta)
     say("Training the random-set network …")
-    report = fit(network, train, held, loss=loss, recipe=config.plan(count), out=out, **shared)
+    plan = config.plan(count)
+    if config.freeze and kept is not None:
+        width = network.head.in_features
+        head = RandomSetNetwork(nn.Identity(), budget, in_features=width, **options)
+        data = [kept, *parts[1:]]
+        train = TensorDataset(*data) if rows is None else Subset(TensorDataset(*data), rows.tolist())
+        if val_rows is not None and len(val_rows):
+            held = Subset(TensorDataset(*data[:2]), val_rows.tolist())
+        report = fit(head, train, held, loss=loss, recipe=plan, out=out, **shared)
+        network.head, network.calibration = head.head, head.calibration
+    else:
+        report = fit(network, train, held, loss=loss, recipe=plan, out=out, **shared)
     return MethodResult(network.eval(), report, first, None if plain is None else plain.eval(), budgeter)
 
 
-def _features(
-    plain: nn.Module, inputs: Tensor, rows: Tensor | None, progress: bool | None
-) -> NDArray[np.float32]:
-    """Put inputs through a network, in batches that are read when their turn comes."""
-    places = torch.arange(len(inputs)) if rows is None else rows
-    batches = EpochLoader(Subset(TensorDataset(inputs), places.tolist()), 256, shuffle=False)
-    batches.shared = False  # every process wants all features
-    return extract_features(plain, batches, progress=progress)[0]
-
-
-def backbone_name(name: str, inputs: Tensor) -> str:
-    """Say what "auto" means for inputs of this shape: an MLP, a small CNN, or a ResNet for larger images.
-
-    >>> backbone_name("auto", torch.zeros(2, 3, 96, 128))
-    'resnet18'
-    """
-    if name != "auto":
-        return name
-    if inputs.dim() == 2:
-        return "mlp"
-    height, width = inputs.shape[2:]
-    return "small_cnn" if height == width and 4 <= height <= 64 else "resnet18"
-
-
-def backbone_for(name: str, inputs: Tensor, width: int | None = None) -> nn.Module:
-    """Build the backbone that a name means for inputs of this shape, with layers of a width if one is given.
-
-    >>> backbone_for("auto", torch.zeros(2, 1, 28, 28)).spec["name"]
-    'small_cnn'
-    """
-    name = backbone_name(name, inputs)
-    if inputs.dim() == 2:
-        if name != "mlp":
-            raise RandomSetError("this backbone takes images", got=f"{name} for features", expected="mlp")
-        return backbones.mlp(
-            inputs.shape[1], dropout=0.2, **({} if width is None else {"widths": (width,) * 2})
-        )
-    channels, height, across = inputs.shape[1:]
-    wide: dict[str, Any] = {} if width is None else {"width": width}
-    builders: dict[str, Callable[[], nn.Module]] = {
-        "mlp": lambda: backbone_for("mlp", inputs.flatten(1)[:1], width),
-        "small_cnn": lambda: backbones.small_cnn(channels, height, **wide),
-        "resnet18": lambda: backbones.resnet(18, channels, **wide),
-        "resnet50": lambda: backbones.resnet(50, channels, **wide),
-        "wide_resnet": lambda: backbones.wide_resnet(widen=width or 10, in_channels=channels),
-    }
-    if name not in builders:
-        raise RandomSetError("unknown backbone", got=name, expected=f"auto, {', '.join(builders)}")
-    if name == "small_cnn" and height != across:
-        raise RandomSetError(
-            "small_cnn takes square images", got=f"{height} × {across}", remedy="Take resnet18"
-        )
-    return builders[name]()
+def _every_set(classes: tuple[str, ...]) -> Budget:
+    """Return every set of classes but Θ, which is in every prediction anyway."""
+    sizes = range(2, len(classes))
+    return Budget.from_sets(
+        itertools.chain.from_iterable(itertools.combinations(classes, size) for size in sizes), classes
+    )
 
 
 class ClassLoss(nn.Module):
@@ -322,15 +318,29 @@ class ClassLoss(nn.Module):
         return (each * weight).sum() / weight.sum().clamp_min(torch.finfo(weight.dtype).tiny)
 
 
-def _plain(template: nn.Module, preprocess: nn.Module, classes: int) -> nn.Sequential:
+def _plain(template: nn.Module, preprocess: nn.Module | None, classes: int) -> nn.Sequential:
     network = RandomSetNetwork(copy.deepcopy(template), Budget.singletons(classes))
     backbone, width = network.backbone, network.head.in_features
-    return nn.Sequential(copy.deepcopy(preprocess), backbone, nn.Linear(width, classes))
+    before = nn.Identity() if preprocess is None else copy.deepcopy(preprocess)
+    inner = _Main(backbone) if isinstance(backbone, ForeignBackbone) else backbone
+    return nn.Sequential(before, inner, nn.Linear(width, classes))
 
 
-def _start_anew(backbone: nn.Module) -> None:
-    """Draw the weights of a backbone of ours again, so that they follow from the seed alone."""
-    if isinstance(backbone, backbones.Backbone):
+class _Main(nn.Module):
+    """A backbone without its auxiliary output."""
+
+    def __init__(self, backbone: nn.Module) -> None:
+        super().__init__()
+        self.backbone = backbone
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        output = feature_tensor(self.backbone(inputs))
+        return flat_features(output, channels_first=output.dim() > 3)
+
+
+def _start_anew(backbone: nn.Module, weights: str) -> None:
+    """Draw the weights of a backbone by name again, so that they follow from the seed alone."""
+    if isinstance(backbone, backbones.Backbone) and weights == "none":
         fresh = backbones.build(backbone.spec["name"], **backbone.spec["options"])
         backbone.load_state_dict(fresh.state_dict())
 

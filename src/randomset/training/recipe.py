@@ -72,13 +72,25 @@ class Recipe:
         )
 
     @classmethod
+    def text(cls) -> Recipe:
+        """Return the paper's for texts: Adam at 3e-5 on batches of 32, 10 epochs."""
+        return cls(
+            optimizer="adam",
+            learning_rate=3e-5,
+            schedule="constant",
+            weight_decay=0.0,
+            epochs=10,
+            batch_size=32,
+        )
+
+    @classmethod
     def named(cls, recipe: str | Recipe, **changes: Any) -> Recipe:
         """Return a copy of a recipe, by its name or itself, with changes; None changes nothing.
 
         >>> Recipe.named("fast", epochs=3).epochs
         3
         """
-        known = {"paper": cls.paper, "fast": cls.fast}
+        known = {"paper": cls.paper, "fast": cls.fast, "text": cls.text}
         if isinstance(recipe, str):
             if recipe not in known:
                 raise RandomSetError(

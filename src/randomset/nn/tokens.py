@@ -1,0 +1,105 @@
+"""Texts as token numbers, and encoders that turn them into features."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from randomset.errors import FileFormatError, LabelError, MissingPackageError
+from randomset.nn.vision import torchvision
+
+__all__ = [
+    "FILLING",
+    "TokenEncoder",
+    "hugging_face",
+    "load_tokenizer",
+    "looked_up",
+    "tokenised",
+]
+
+
+FILLING = -1
+"""What stands behind the last token of a text that is shorter than others."""
+
+
+class TokenEncoder(nn.Module):
+    """A Hugging Face encoder, its tokens averaged: numbers (B × T), filled up with −1 → features (B × F).
+
+    The columns that are filling for the whole batch are cut off first, so that short texts cost little.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Return the mean over the tokens of each text."""
+        used = tokens >= 0
+        if not torch.compiler.is_compiling():
+            longest = max(int(used.sum(1).max()), 1)
+            tokens, used = tokens[:, :longest], used[:, :longest]
+        ids = tokens.long().clamp_min(0)
+        states = self.model(input_ids=ids, attention_mask=used.long()).last_hidden_state
+        weight = used.to(states.dtype)
+        return torch.einsum("btf,bt->bf", states, weight) / weight.sum(1, keepdim=True).clamp_min(1)
+
+
+def load_tokenizer(name: str | os.PathLike[str]) -> Any:
+    """Load the tokenizer of a model, from a folder or by its name."""
+    return looked_up(hugging_face().AutoTokenizer.from_pretrained, str(name), "tokenizer.json")
+
+
+def tokenised(texts: Sequence[str], tokenizer: Any, length: int = 256) -> Tensor:
+    """Turn texts into token numbers (n × T), T at most `length`; longer texts are cut, shorter filled up."""
+    empty = [place for place, text in enumerate(texts) if not text.strip()]
+    if empty:
+        raise LabelError(
+            "a document is empty",
+            got=f"row {empty[0]}" + (f" and {len(empty) - 1} more" if len(empty) > 1 else ""),
+            expected="some text in each",
+        )
+    found = tokenizer(list(texts), truncation=True, max_length=length)["input_ids"]
+    tokens = torch.full((len(found), max(map(len, found))), FILLING, dtype=torch.long)
+    for row, numbers in enumerate(found):
+        tokens[row, : len(numbers)] = torch.tensor(numbers)
+    return tokens
+
+
+def hugging_face() -> Any:
+    """Import transformers; where torchvision is there, behind its door."""
+    import importlib.util
+
+    if importlib.util.find_spec("torchvision") is not None:
+        torchvision()
+    try:
+        import transformers
+    except ImportError:
+        raise MissingPackageError("transformers", "text") from None
+    return transformers
+
+
+def looked_up(load: Callable[..., Any], name: str, file: str, **options: Any) -> Any:
+    """Load from a folder or the local cache; only then ask the hub; say what is missing."""
+    if Path(name).is_dir():
+        if not (Path(name) / "config.json").is_file():
+            raise FileFormatError("the folder holds no model of Hugging Face", got=name, expected=file)
+        attempts = [True]
+    else:
+        attempts = [True] if os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0") else [True, False]
+    error: Exception | None = None
+    for local in attempts:
+        try:
+            return load(name, local_files_only=local, **options)
+        except (OSError, ValueError, KeyError, ImportError) as found:
+            error = found
+    raise FileFormatError(
+        "the model is not on this machine and could not be fetched",
+        got=f"hf:{name} ({str(error).splitlines()[0]})",
+        expected=f"a folder with {file}, config.json and, for texts, a tokenizer",
+        remedy="Copy the model into a folder and name it: hf:FOLDER",
+    )
