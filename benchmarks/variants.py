@@ -28,7 +28,8 @@ from randomset.data import Source, load_source
 from randomset.evaluation import evaluate
 from randomset.nn.preprocessing import Standardise
 from randomset.training.fitting import fit
-from randomset.training.method import MethodConfig, backbone_for
+from randomset.training.method import MethodConfig
+from randomset.training.preparation import backbone_for
 
 SCORES = ("entropy", "1 - maximum", "credal width", "non-specificity")
 
@@ -40,7 +41,7 @@ class WithCrossEntropy(RandomSetLoss):
         super().__init__(budget)
         self.cross_entropy = weight
 
-    def forward(self, logits: Tensor, labels: Any, weight: Tensor | None = None) -> Tensor:
+    def forward(self, logits: Any, labels: Any, weight: Tensor | None = None) -> Tensor:
         """Return the sum of both."""
         betp = RandomSet.from_logits(logits, self.operators).pignistic
         sure = betp.gather(1, labels[:, None]).clamp_min(1e-6).log().mean()

@@ -496,8 +496,12 @@ class TestComparison:
         values = json.loads((folder / "c" / "comparison.json").read_text())["values"]
         for method in ("rsnn", "softmax"):
             place = folder / "c" / method / "seed-0"
-            assert values["accuracy, %"][method] == [Evaluation.load(place)["test"]["accuracy"]]
-            assert Evaluation.load(place)["ood"]["noise"]["samples"] == 60
+            found = Evaluation.load(place / "comparison")
+            assert values["accuracy, %"][method] == [100 * found["test"]["accuracy"]]
+            assert values["ECE, one temperature"][method] == [found["test"]["scaled"]["ece"]]
+            assert found["ood"]["noise"]["samples"] == 60
+            assert values["one prediction, ms"][method][0] > 0
+            assert 0 < values["training, s"][method][0] < 600
         names = {path.name for path in (folder / "c" / "figures").iterdir()}
         assert names == {"curves_noise.png", "entropies.png"}
         rows = list(csv.DictReader(io.StringIO((folder / "c" / "comparison.csv").read_text())))
@@ -507,16 +511,36 @@ class TestComparison:
         folder, _ = compared
         before = (folder / "c" / "rsnn" / "seed-0" / "model.safetensors").stat().st_mtime_ns
         (folder / "c" / "softmax" / "seed-0" / "test.json").unlink()  # as if it had been interrupted there
-        table = (folder / "c" / "comparison.json").read_text()
+        first = json.loads((folder / "c" / "comparison.json").read_text())["values"]
+        for method in ("rsnn", "softmax"):  # what was measured is not to be had from old files
+            shutil.rmtree(folder / "c" / method / "seed-0" / "comparison")
         out = run("compare", "digits", *self.OPTIONS, "--epochs", 1, cwd=folder)
         assert out.returncode == 0, out.stderr
-        assert "softmax, seed 0:" in out.stdout
-        assert "rsnn, seed 0:" not in out.stdout
+        assert "2 of 2: softmax, seed 0" in out.stdout
+        assert "rsnn, seed 0" not in out.stdout
         assert (folder / "c" / "rsnn" / "seed-0" / "model.safetensors").stat().st_mtime_ns == before
-        again, first = (
-            json.loads(text)["values"] for text in ((folder / "c" / "comparison.json").read_text(), table)
-        )
-        assert again["accuracy, %"] == first["accuracy, %"]
+        again = json.loads((folder / "c" / "comparison.json").read_text())["values"]
+        for name in ("accuracy, %", "NLL, nats", "noise: AUROC, %", "parameters"):
+            assert again[name] == first[name]
+
+    @pytest.mark.slow
+    def test_an_evaluation_of_other_data_does_not_get_into_the_table(self, compared):
+        """`randomset evaluate` of a run, a new file of unknown data, a damaged file: measured again."""
+        folder, _ = compared
+        place = folder / "c" / "softmax" / "seed-0"
+        first = json.loads((folder / "c" / "comparison.json").read_text())["values"]
+        run("evaluate", place, "--no-figures", "--no-sweeps", "--ood", "noise=digits", cwd=folder)
+        (place / "comparison" / "evaluation.json").write_text('{"test": 1}')
+        out = run("compare", "digits", *self.OPTIONS, "--epochs", 1, cwd=folder)
+        assert out.returncode == 0, out.stderr
+        again = json.loads((folder / "c" / "comparison.json").read_text())["values"]
+        assert again["noise: AUROC, %"] == first["noise: AUROC, %"]
+        old = (folder / "noise.npz").read_bytes()
+        np.savez(folder / "noise.npz", images=np.zeros((60, 8, 8), dtype=np.uint8) + 7)
+        out = run("compare", "digits", *self.OPTIONS, "--epochs", 1, "--no-figures", cwd=folder)
+        (folder / "noise.npz").write_bytes(old)
+        changed = json.loads((folder / "c" / "comparison.json").read_text())["values"]
+        assert changed["noise: AUROC, %"] != first["noise: AUROC, %"]
 
     def test_a_rival_alone(self, compared):
         folder, _ = compared
@@ -535,7 +559,12 @@ class TestComparison:
     @pytest.mark.parametrize(
         ("options", "message"),
         [
-            (["--epochs", 2], "a run with other settings; got c/rsnn/seed-0: epochs 1"),
+            (["--epochs", 2], "a run with other settings; got c/rsnn/seed-0: epochs 1 instead of 2"),
+            (["--learning-rate", 0.1], "learning_rate None instead of 0.1"),
+            (["--ood", "noise2=nois.npz"], "nois.npz"),
+            (["--ood", "test=noise.npz"], "this name means something else"),
+            (["--ood-samples", 0], "--ood-samples is out of range"),
+            (["--batch-size", 0], "batch_size is out of range"),
             (["--methods", "rsnn,magic"], "not different methods; got rsnn,magic"),
             (["--methods", "rsnn,rsnn"], "not different methods"),
             (["--seeds", 0], "--seeds"),

@@ -22,6 +22,8 @@ from randomset.baselines.laplace_bridge import dirichlet_from_gaussian, gaussian
 from randomset.errors import RandomSetError
 from randomset.evaluation.robustness import attack_rows
 from randomset.nn import backbones
+from randomset.training import fit
+from randomset.training.rival_storage import load_model, save_rival
 
 
 def data(samples=90, seed=0):
@@ -98,18 +100,57 @@ class TestContract:
     def test_weights_carry_everything(self, name):
         first, second = make(name), make(name)
         with torch.no_grad():
-            for parameter in second.parameters():
-                parameter.add_(1.0)
+            for tensor in second.state_dict().values():
+                tensor.add_(1.0) if tensor.is_floating_point() else None
+        assert not torch.equal(first.predict(X)[0], second.predict(X)[0])
         second.load_state_dict(first.state_dict())
         assert torch.equal(first.predict(X)[0], second.predict(X)[0])
 
-    def test_double_precision(self, name):
-        p, _ = make(name).double().predict(X.double())
-        assert torch.allclose(p.float(), make(name).predict(X)[0], atol=1e-5)
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+    def test_other_precision_and_device(self, name, dtype):
+        model = make(name).to("cpu", dtype)
+        assert model.device.type == "cpu"
+        p, _ = model.predict(X.to(dtype))
+        tolerance = 0.15 if dtype == torch.bfloat16 else 1e-4
+        assert torch.allclose(p.float(), make(name).predict(X)[0], atol=tolerance)
+
+    def test_a_copy_after_a_step(self, name):
+        model = make(name).train()
+        outputs = model(X)
+        model.default_loss()(outputs, Y)
+        assert torch.equal(copy.deepcopy(model).predict(X)[0], model.predict(X)[0])
+
+    def test_files(self, name, tmp_path):
+        model = make(name)
+        model.notes = {"classes": list("abc")}
+        save_rival(model, tmp_path)
+        again = load_model(tmp_path)
+        assert (type(again), again.notes) == (type(model), model.notes)
+        assert torch.equal(again.predict(X)[0], model.predict(X)[0])
+
+    def test_scores_grow_away_from_the_data(self, name):
+        """Trained for a while, every score is higher between the classes than in their middle."""
+        model = make(name).train()
+        for part in [*getattr(model, "members", []), getattr(model, "network", model)]:
+            if isinstance(part, (Ensemble, LaplaceBridge)):
+                continue
+            loss = part.train().default_loss()
+            optimiser = torch.optim.Adam([p for p in part.parameters() if p.requires_grad], 0.01)
+            for step in range(80):
+                torch.manual_seed(step)
+                optimiser.zero_grad()
+                loss(part(X), Y).backward()
+                optimiser.step()
+        if isinstance(model, LaplaceBridge):
+            model.fit_posterior([(X, Y)])
+        middle = torch.tensor([[0.0, 3.0], [3.0, -2.0], [-3.0, -2.0]])
+        between = torch.tensor([[0.1, -0.4], [1.5, 0.5], [-1.5, 0.5]])
+        for score, value in model.predict(between)[1].items():
+            assert value.mean() > model.predict(middle)[1][score].mean(), score
 
 
 @pytest.mark.parametrize("name", ["softmax", "mc-dropout", "evidential", "epinet", "fsvi"])
-def test_the_engine_can_train_it(name):
+def test_it_can_be_trained(name):
     """Steps down the gradient of its loss make that loss smaller; the others are made of trained parts."""
     model = make(name).train()
     loss = model.default_loss()
@@ -164,6 +205,17 @@ class TestSamples:
         ensemble = make("ensemble")
         expected = torch.stack([member.predict(X)[0] for member in ensemble.members]).mean(0)
         assert torch.allclose(ensemble.predict(X)[0], expected)
+
+
+class TestDropout:
+    def test_masks_keep_the_mean(self):
+        """What is kept is scaled up: averaged over many masks, features are as they were."""
+        model = MCDropout(body(), 3, rate=0.4, samples=20_000)
+        assert torch.allclose(model.kept.mean(0), torch.ones(1, 16), atol=0.03)
+        assert model.kept.unique().tolist() == pytest.approx([0.0, 1 / 0.6])
+        one = MCDropout(body(), 3, rate=0.4, samples=1)
+        expected = one.layer(one.features(X) * one.kept[0]).softmax(1)
+        assert torch.allclose(one.predict(X)[0], expected)
 
 
 class TestTemperature:
@@ -238,6 +290,42 @@ class TestLaplaceBridge:
         sure = drawn.amax(1) - drawn.median(1).values > 0.1
         assert torch.equal(closed.argmax(1)[sure], drawn.argmax(1)[sure])
 
+    @pytest.mark.parametrize("structure", ["kron", "full"])
+    def test_the_prior_is_the_likeliest_of_a_grid(self, structure):
+        """The evidence of the last layer by its definition, with the covariance of the whole posterior."""
+        model = laplace(structure)
+        layer, n = model.network.layer, 51
+        w = torch.cat((layer.weight.T, layer.bias[None])).detach().double().flatten()
+
+        def curvature():
+            with torch.no_grad():
+                features = nn.functional.pad(model.network.features(X).double(), (0, 1), value=1.0)
+                p = model.network.predict(X)[0].double()
+            each = torch.diag_embed(p) - p[:, :, None] * p[:, None]
+            if structure == "kron":
+                return torch.kron(features.T @ features, each.mean(0))
+            return torch.einsum("bi,bkl,bj->ikjl", features, each, features).reshape(n, n)
+
+        h = curvature()
+
+        def evidence(log_delta):
+            delta = torch.tensor(log_delta).exp().double()
+            whole = h + delta * torch.eye(n, dtype=torch.double)
+            return (0.5 * (n * delta.log() - torch.logdet(whole) - delta * w @ w)).item()
+
+        grid = np.linspace(-8, 8, 161)
+        best = grid[np.argmax([evidence(float(point)) for point in grid])]
+        assert float(model.prior_precision.log()) == pytest.approx(best, abs=0.1)
+
+    def test_the_prior_of_scaled_logits_is_that_of_scaled_weights(self):
+        cooled, scaled = laplace("kron"), laplace("kron")
+        cooled.network.temperature.fill_(2.0)
+        with torch.no_grad():
+            scaled.network.layer.weight.div_(2)
+            scaled.network.layer.bias.div_(2)
+        one, other = cooled.fit_posterior([(X, Y)]), scaled.fit_posterior([(X, Y)])
+        assert one == pytest.approx(other, rel=1e-3)
+
     def test_far_away_is_less_sure(self):
         model = laplace("kron")
         near, far = model.predict(X), model.predict(30 * X)
@@ -307,14 +395,24 @@ class TestFSVI:
         assert few <= many + 1e-4
 
     def test_given_context_points_are_used(self):
-        with_context = FSVI(body(), 3, num_train=90, context=10 * torch.ones(4, 2), context_size=4).train()
-        without = make("fsvi").train()
-        with_context.load_state_dict(without.state_dict(), strict=False)
-        torch.manual_seed(0)
-        with_context(X)
-        torch.manual_seed(0)
-        without(X)
-        assert with_context.divergence.item() != pytest.approx(without.divergence.item())
+        context = 10 * torch.ones(4, 2)
+        model = FSVI(body(), 3, num_train=90, context=context, context_size=4).train()
+        model(X)
+        points = nn.functional.pad(model.features(context), (0, 1), value=1.0).detach()
+        expected = function_space_kl(points, model.mean, model.scale, 1.0)
+        assert model.divergence.item() == pytest.approx(expected.item(), rel=1e-4)
+
+    @pytest.mark.slow
+    def test_where_deviations_end_hardly_depends_on_where_they_start(self):
+        """By what they do to predictions: the mutual information on training data."""
+        found = []
+        for start in (-6.0, -4.0):
+            torch.manual_seed(0)
+            model = FSVI(body(), 3, num_train=90, start_log_scale=start)
+            fit(model, (X, Y), loss=model.default_loss(), epochs=150, batch_size=30, progress=False)
+            found.append(model.predict(X)[1]["mutual information"].mean().item())
+        assert found[0] == pytest.approx(found[1], rel=0.3)
+        assert found[0] > 0.005
 
     def test_the_loss_counts_the_divergence_once_for_all_samples(self):
         model = make("fsvi").train()
@@ -327,6 +425,18 @@ class TestFSVI:
 
 
 class TestEvidential:
+    def test_the_loss_by_hand(self):
+        """α = (3, 1, 1) for class 0: squares and variances, and no misleading evidence; for class 1 some."""
+        loss, alpha = make("evidential").default_loss(), torch.tensor([[3.0, 1.0, 1.0]])
+        p = np.array([0.6, 0.2, 0.2])
+        variance = (p * (1 - p) / 6).sum()
+        right = ((np.array([1, 0, 0]) - p) ** 2).sum() + variance
+        assert loss(alpha, torch.tensor([0])).item() == pytest.approx(right, rel=1e-5)
+        wrong = ((np.array([0, 1, 0]) - p) ** 2).sum() + variance
+        dirichlet = torch.distributions.Dirichlet
+        kl = torch.distributions.kl_divergence(dirichlet(alpha[0]), dirichlet(torch.ones(3))).item()
+        assert loss(alpha, torch.tensor([1])).item() == pytest.approx(wrong + 0.05 * kl, rel=1e-5)
+
     def test_no_evidence_is_full_vacuity(self):
         model = make("evidential")
         nn.init.zeros_(model.layer.weight)

@@ -43,10 +43,19 @@ class TestColumn:
         assert Column("ECE", {"a": [0.9, 0.8], "b": [0.5, 0.5]}, False).best() == "b"
 
     @pytest.mark.parametrize(
-        "values", [{"a": [1.0], "b": [0.0]}, {"a": [1.0, 0.0], "b": [0.4, 0.4]}, {"a": [1.0, 1.0]}, {}]
+        "values",
+        [
+            {"a": [1.0], "b": [0.0]},
+            {"a": [1.0, 1.0], "b": [0.0]},
+            {"b": [0.0], "a": [1.0, 1.0]},
+            {"a": [1.0, 0.0], "b": [0.4, 0.4]},
+            {"a": [0.900, 0.901], "b": [0.880, 0.881], "c": [0.99, 0.77]},
+            {"a": [1.0, 1.0]},
+            {},
+        ],
     )
     def test_nobody_leads(self, values):
-        """One seed, a lead within the spread, or no other method: nothing is bold."""
+        """One seed, a lead within the spread of any other, or no other method: nothing is bold."""
         assert Column("accuracy", values, True).best() is None
 
     def test_neither_is_better(self):
@@ -77,9 +86,12 @@ class TestTable:
         assert [path.name for path in paths] == ["comparison.md", "comparison.csv", "comparison.json"]
         rows = list(csv.DictReader(io.StringIO(paths[1].read_text())))
         expected = Column("a", {"good": [e["test"]["accuracy"] for e in comparison.results["good"]]})
-        assert float(rows[0]["accuracy, % mean"]) == pytest.approx(expected.mean("good"))
+        assert float(rows[0]["accuracy, % mean"]) == pytest.approx(100 * expected.mean("good"))
         assert rows[1]["training, s mean"] == ""
         values = json.loads(paths[2].read_text())["values"]
+        assert values["accuracy, %"]["good"] == [
+            100 * e["test"]["accuracy"] for e in comparison.results["good"]
+        ]
         assert len(values["ECE"]["bad"]) == 3
 
     def test_nothing(self):

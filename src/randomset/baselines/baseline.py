@@ -67,6 +67,7 @@ class Baseline(nn.Module):
         if self.preprocess is not None:
             inputs = self.preprocess(inputs)
         output = call_with(self.backbone, inputs)
+        output = output[0] if isinstance(output, tuple) else output  # without an auxiliary one
         return flat_features(output, channels_first=output.dim() > 3)
 
     def forward(self, inputs: Any) -> Tensor:

@@ -18,9 +18,9 @@ class Epinet(Baseline):
 
     f(x, z) = μ(x) + σ_η(sg[φ(x)], z) + scale · σ_prior(sg[φ(x)], z), σ(φ, z) = MLP([φ, z])ᵀ z
 
-    The base network learns; so does σ_η; the prior σ_prior stays as it was drawn: a member of an ensemble of
-    small networks for each dimension of z. The paper compares with "3 ensembles", which is read as 3
-    dimensions of the index. Prediction averages over a fixed set of indices.
+    The base network learns; so does σ_η; the prior σ_prior, a network of the same shape, stays as it was
+    drawn. The paper compares with "3 ensembles", which is read as 3 dimensions of the index. Prediction
+    averages over a fixed set of indices.
 
     Args:
         backbone: as for every baseline.

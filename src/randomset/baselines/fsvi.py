@@ -12,6 +12,10 @@ from randomset.errors import RandomSetError
 
 __all__ = ["FSVI", "function_space_kl"]
 
+_QUICK = 30.0
+"""How many times farther than a mean the logarithm of a deviation moves in a step of Adam: at the usual rate
+it would stay where it started."""
+
 
 class FSVI(Baseline):
     """A last layer with a mean-field Gaussian over its weights, kept near a prior on what it says.
@@ -31,11 +35,14 @@ class FSVI(Baseline):
         context_size: how many points are compared at a time.
         prior_scale: standard deviation of a weight under the prior.
         samples: draws of the weights that a prediction averages over.
+        start_log_scale: logarithm of the deviations that training starts from; where it ends hardly depends
+            on it, since deviations move faster than means.
         options: `in_features` and `preprocess`.
     """
 
     method: ClassVar[str] = "fsvi"
     context: Tensor | None
+    noise: Tensor
 
     def __init__(
         self,
@@ -47,6 +54,7 @@ class FSVI(Baseline):
         context_size: int = 16,
         prior_scale: float = 1.0,
         samples: int = 20,
+        start_log_scale: float = -4.0,
         **options: Any,
     ) -> None:
         super().__init__(backbone, num_classes, **options)
@@ -61,10 +69,18 @@ class FSVI(Baseline):
         width = self.in_features + 1
         start = nn.Linear(self.in_features, num_classes)
         self.mean = nn.Parameter(torch.cat((start.weight.detach().T, start.bias.detach()[None])))
-        self.log_scale = nn.Parameter(torch.full((width, num_classes), -4.0))
+        # In one row, so that weight decay, which would draw deviations towards one, spares it.
+        self.rho = nn.Parameter(torch.full((width * num_classes,), start_log_scale / _QUICK))
+        generator = torch.Generator().manual_seed(0)
+        self.register_buffer("noise", torch.randn(samples, width, num_classes, generator=generator))
         self.register_buffer("context", context, persistent=False)
         self.divergence = torch.zeros(())
         """The divergence of the last batch in training."""
+
+    @property
+    def scale(self) -> Tensor:
+        """The standard deviation of every weight, (F + 1) × N."""
+        return (_QUICK * self.rho).exp().view_as(self.mean)
 
     @property
     def options(self) -> dict[str, Any]:
@@ -82,18 +98,14 @@ class FSVI(Baseline):
             chosen = torch.randperm(len(self.context))[: self.context_size].to(self.context.device)
             points = nn.functional.pad(self.features(self.context[chosen]), (0, 1), value=1.0)
         chosen = torch.randperm(len(points))[: self.context_size].to(points.device)
-        self.divergence = function_space_kl(
-            points[chosen].detach(), self.mean, self.log_scale.exp(), self.prior_scale
-        )
+        self.divergence = function_space_kl(points[chosen].detach(), self.mean, self.scale, self.prior_scale)
         noise = torch.randn(self.mean.shape).to(features)
-        return features @ (self.mean + self.log_scale.exp() * noise)
+        return features @ (self.mean + self.scale * noise)
 
     def uncertain(self, inputs: Any) -> Uncertain:
         """Average over draws of the weights that are the same for every input."""
         features = nn.functional.pad(self.features(inputs), (0, 1), value=1.0)
-        generator = torch.Generator().manual_seed(0)
-        noise = torch.randn(self.samples, *self.mean.shape, generator=generator).to(features)
-        weights = self.mean + self.log_scale.exp() * noise
+        weights = self.mean + self.scale * self.noise
         return from_samples(torch.einsum("bf,sfn->sbn", features, weights).softmax(-1))
 
     def default_loss(self) -> nn.Module:
@@ -113,6 +125,7 @@ class _WithDivergence(nn.Module):
         if not model.training:
             return fit
         divergence = model.divergence / model.num_train
+        model.divergence = model.divergence.detach()  # a graph that was kept could not be copied
         self.terms = {"nll": fit.detach(), "divergence": divergence.detach()}
         return fit + divergence
 

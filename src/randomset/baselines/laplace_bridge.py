@@ -50,7 +50,8 @@ class LaplaceBridge(Baseline):
     def __init__(
         self, network: Softmax, structure: Literal["kron", "full"] = "kron", samples: int = 100
     ) -> None:
-        super().__init__(network.backbone, network.num_classes, in_features=network.in_features)
+        # the network has its own backbone and preprocessing: they are not to be stored twice
+        super().__init__(torch.nn.Identity(), network.num_classes, in_features=network.in_features)
         if structure not in ("kron", "full"):
             raise RandomSetError("unknown structure", got=structure, expected="'kron' or 'full'")
         width, n = network.in_features + 1, network.num_classes
@@ -61,7 +62,7 @@ class LaplaceBridge(Baseline):
                 expected=f"at most {_MOST}",
                 remedy='Take structure="kron"',
             )
-        self.preprocess, self.network = network.preprocess, network
+        self.network = network
         self.structure, self.samples = structure, samples
         kron = structure == "kron"
         self.register_buffer("inputs_basis", torch.eye(width if kron else 0, dtype=torch.double))
@@ -104,6 +105,7 @@ class LaplaceBridge(Baseline):
             raise RandomSetError("there are no training data", got="no batch")
         layer = self.network.layer
         squares = float((layer.weight.double() ** 2).sum() + (layer.bias.double() ** 2).sum())
+        squares /= float(self.network.temperature) ** 2  # the weights that give the scaled logits
         if kron:
             scale_in, basis_in = torch.linalg.eigh(left / seen)
             scale_out, basis_out = torch.linalg.eigh(right / seen)
@@ -120,6 +122,10 @@ class LaplaceBridge(Baseline):
             self.covariance.copy_(basis / (spectrum + self.prior_precision.cpu()) @ basis.T)
         return float(self.prior_precision)
 
+    def features(self, inputs: Any) -> Tensor:
+        """Return the network's features (B × F)."""
+        return self.network.features(inputs)
+
     def _outputs(self, inputs: Any) -> tuple[Tensor, Tensor]:
         """Return features with a one behind them, and logits, in double precision."""
         features = self.network.features(inputs)
@@ -130,12 +136,14 @@ class LaplaceBridge(Baseline):
         """Return mean (B × N) and covariance (B × N × N) of the logits."""
         features, mean = self._outputs(inputs)
         if self.structure == "kron":
-            along = (features @ self.inputs_basis) ** 2
-            precision = torch.outer(self.inputs_scale, self.outputs_scale) + self.prior_precision
-            spread = along @ (1 / precision)
-            return mean, torch.einsum("kj,bj,lj->bkl", self.outputs_basis, spread, self.outputs_basis)
+            # a model that was moved to another precision still computes in double
+            scale_in, scale_out = self.inputs_scale.double(), self.outputs_scale.double()
+            along = (features @ self.inputs_basis.double()) ** 2
+            spread = along @ (1 / (torch.outer(scale_in, scale_out) + self.prior_precision.double()))
+            basis = self.outputs_basis.double()
+            return mean, torch.einsum("kj,bj,lj->bkl", basis, spread, basis)
         width, n = self.in_features + 1, self.num_classes
-        covariance = self.covariance.view(width, n, width, n)
+        covariance = self.covariance.double().view(width, n, width, n)
         return mean, torch.einsum("bi,ikjl,bj->bkl", features, covariance, features)
 
     def forward(self, inputs: Any) -> Tensor:
@@ -147,7 +155,7 @@ class LaplaceBridge(Baseline):
         mean, covariance = self.gaussian(inputs)
         if self.samples:
             root = torch.linalg.cholesky(covariance + 1e-9 * torch.eye(self.num_classes).to(covariance))
-            logits = mean + torch.einsum("bkl,sl->sbk", root, self.draws)
+            logits = mean + torch.einsum("bkl,sl->sbk", root, self.draws.double())
             p, scores = from_samples(logits.softmax(-1))
             return p.float(), {name: score.float() for name, score in scores.items()}
         alpha = dirichlet_from_gaussian(mean, covariance)

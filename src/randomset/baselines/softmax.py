@@ -50,12 +50,14 @@ class Softmax(Baseline):
 
 
 class MCDropout(Softmax):
-    """Dropout that stays on in prediction: the mean over several passes (Gal and Ghahramani 2016).
+    """Dropout on the last features that stays on in prediction (Gal and Ghahramani 2016).
 
-    The features are computed once; what is dropped of them is drawn from a fixed seed.
+    The features are computed once and several masks, drawn from a fixed seed, are averaged over. Dropout
+    inside the backbone is off in prediction, as always.
     """
 
     method: ClassVar[str] = "mc-dropout"
+    kept: Tensor
 
     def __init__(
         self, backbone: nn.Module, num_classes: int, *, rate: float = 0.2, samples: int = 20, **options: Any
@@ -64,6 +66,9 @@ class MCDropout(Softmax):
         if not 0 < rate < 1 or samples < 1:
             raise RandomSetError("nothing would be dropped", got=f"rate {rate}, {samples} samples")
         self.rate, self.samples = rate, samples
+        generator = torch.Generator().manual_seed(0)
+        kept = torch.rand(samples, 1, self.in_features, generator=generator) >= rate
+        self.register_buffer("kept", kept / (1 - rate))
 
     @property
     def options(self) -> dict[str, Any]:
@@ -77,7 +82,4 @@ class MCDropout(Softmax):
     def uncertain(self, inputs: Any) -> Uncertain:
         """Average over masks that are the same for every input."""
         features = self.features(inputs)
-        generator = torch.Generator().manual_seed(0)
-        keep = torch.rand(self.samples, 1, self.in_features, generator=generator) >= self.rate
-        kept = features * keep.to(features) / (1 - self.rate)
-        return from_samples(self.probabilities(self.layer(kept)))
+        return from_samples(self.probabilities(self.layer(features * self.kept.to(features))))

@@ -8,7 +8,15 @@ from typing import Any
 
 from randomset.errors import FileFormatError, RandomSetError
 
-__all__ = ["check_seed", "check_writable", "number_or_auto", "share_or_number"]
+__all__ = ["as_place", "check_seed", "check_writable", "number_or_auto", "share_or_number"]
+
+
+def as_place(source: str) -> str:
+    """Return the whole path of a source that is a file or folder; a name of the catalogue stays."""
+    from randomset.data.catalogue import KNOWN
+
+    named = source in ("", "digits", *KNOWN)
+    return source if named or not Path(source).exists() else str(Path(source).resolve())
 
 
 def number_or_auto(sets: str) -> Any:

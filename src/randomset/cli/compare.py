@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
 import json
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from randomset.cli.checks import check_seed, check_writable
+from randomset.cli.checks import as_place, check_writable, number_or_auto
 from randomset.errors import FileFormatError, RandomSetError
 
 if TYPE_CHECKING:
@@ -31,10 +34,16 @@ def compare(
     out: Annotated[Path, typer.Option(help="a folder for the runs and the table")] = Path("comparison"),
     backbone: Annotated[str, typer.Option(help="as for `randomset train`")] = "auto",
     width: Annotated[int | None, typer.Option(help="as for `randomset train`")] = None,
-    sets: Annotated[int, typer.Option(help="sets of the random-set network beside the singletons")] = 20,
+    sets: Annotated[str, typer.Option(help="sets of the random-set network beside the singletons")] = "20",
     recipe: Annotated[str, typer.Option(help="fast or paper")] = "fast",
     epochs: Annotated[int | None, typer.Option(help="how often the data are seen")] = None,
     batch_size: Annotated[int | None, typer.Option(help="samples in one step")] = None,
+    learning_rate: Annotated[float | None, typer.Option(help="the highest one; else the recipe's")] = None,
+    weights: Annotated[str, typer.Option(help="as for `randomset train`")] = "none",
+    freeze: Annotated[bool, typer.Option("--freeze", help="train the heads alone")] = False,
+    size: Annotated[int | None, typer.Option(help="side in pixels that images are brought to")] = None,
+    label_column: Annotated[str | None, typer.Option(help="the column of labels in a table")] = None,
+    text_column: Annotated[str | None, typer.Option(help="the column of texts in a table")] = None,
     figures: Annotated[bool, typer.Option(help="draw figures")] = True,
 ) -> None:
     """Compare methods: the same backbone, data, epochs and measures for each.
@@ -42,11 +51,10 @@ def compare(
     What is trained and measured already in --out is used again; what was interrupted goes on. The table is
     written as Markdown, CSV and JSON; the best is bold where it leads by more than the spread over seeds.
     """
-    from randomset.cli.evaluate import evaluate_run, named_sources
+    from randomset.cli.evaluate import named_sources
     from randomset.cli.running import train_run
     from randomset.data.splits import usual_shares
     from randomset.evaluation.comparison import Comparison
-    from randomset.progress import progress_bar
     from randomset.training.method import METHODS, MethodConfig
     from randomset.training.report import TrainingStopped
 
@@ -55,35 +63,53 @@ def compare(
         raise RandomSetError(
             "--methods are not different methods", got=methods, expected=f"some of {', '.join(METHODS)}"
         )
-    if seeds < 1:
-        raise RandomSetError("--seeds is out of range", got=seeds, expected="1 or more")
-    check_seed(seeds)
+    for option, value in (("--seeds", seeds), ("--ood-samples", 1 if ood_samples is None else ood_samples)):
+        if value < 1:
+            raise RandomSetError(f"{option} is out of range", got=value, expected="1 or more")
     unknown = named_sources(ood or [])
     check_writable(out / "comparison.md")
-    place = str(Path(source).resolve()) if Path(source).exists() else source
+    place = as_place(source)
     settings: dict[str, Any] = {
-        **{"source": place, "backbone": backbone, "num_sets": sets, "recipe": recipe, "epochs": epochs},
-        **{"batch_size": batch_size, "width": width, **usual_shares(place)},
+        **{"source": place, "backbone": backbone, "num_sets": number_or_auto(sets), "recipe": recipe},
+        **{"epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate, "width": width},
+        **{"weights": as_place(weights), "freeze": freeze, "size": size, "label_column": label_column},
+        **{"text_column": text_column, **usual_shares(place)},
     }
+    runs = [
+        (MethodConfig(method=name, seed=seed, **settings).checked(), out / name / f"seed-{seed}")
+        for seed in range(seeds)
+        for name in names
+    ]
+    for config, run in runs:
+        _check_same(run, config)
+    marks = _contents(runs[0][0], names, unknown)
+    started, trained = time.perf_counter(), 0
+    for number, (config, run) in enumerate(runs):
+        if (run / "test.json").exists():
+            continue
+        left = sum(not (other / "test.json").exists() for _, other in runs[number:])
+        spent = time.perf_counter() - started
+        guess = f", about {spent / trained * left / 60:.0f} minutes to go" if trained else ""
+        typer.echo(f"{number + 1} of {len(runs)}: {config.method}, seed {config.seed}{guess}")
+        base = out / "softmax" / f"seed-{config.seed}"
+        built = config.method in ("temperature", "laplace-bridge") and (base / "test.json").exists()
+        try:
+            resume = (run / "config.json").exists()
+            train_run(config, run, resume=resume, base=base if built else None)
+        except TrainingStopped as stop:
+            typer.echo("Stopped. The same command goes on from here.", err=True)
+            raise typer.Exit(128 + stop.signal) from None
+        trained += 1
     results: dict[str, list[Any]] = {name: [] for name in names}
     costs: dict[str, list[dict[str, float]]] = {name: [] for name in names}
-    with progress_bar("comparing", len(names) * seeds) as advance:
-        for seed in range(seeds):
-            for name in names:
-                run = out / name / f"seed-{seed}"
-                config = MethodConfig(method=name, seed=seed, **settings).checked()
-                _check_same(run, config)
-                if not (run / "test.json").exists():
-                    typer.echo(f"{name}, seed {seed}:")
-                    try:
-                        train_run(config, run, resume=(run / "config.json").exists())
-                    except TrainingStopped as stop:
-                        typer.echo("Stopped. The same command goes on from here.", err=True)
-                        raise typer.Exit(128 + stop.signal) from None
-                wanted = {"ood": unknown, "ood_samples": ood_samples}
-                results[name].append(_measured(run, wanted, evaluate_run, seed, figures))
-                costs[name].append(_costs(run))
-                advance(1)
+    for config, run in runs:
+        mark = {"contents": marks, "ood": unknown, "ood_samples": ood_samples, "seed": config.seed}
+        results[config.method].append(_measured(run, mark, figures))
+        costs[config.method].append(_costs(run))
+    for seed in range(seeds):
+        models = {name: out / name / f"seed-{seed}" for name in names}
+        for name, milliseconds in _timed(models).items():
+            costs[name][seed]["milliseconds"] = milliseconds
     comparison = Comparison(results, costs)
     typer.echo("\n" + comparison.to_markdown())
     for path in comparison.save(out):
@@ -91,8 +117,13 @@ def compare(
     if figures and unknown:
         from randomset.report.comparison_figures import draw_comparison
 
-        for path in draw_comparison({name: out / name / "seed-0" for name in names}, out / "figures"):
+        folders = {name: out / name / "seed-0" / MEASURED for name in names}
+        for path in draw_comparison(folders, out / "figures"):
             typer.echo(f"Wrote {path}.")
+
+
+MEASURED = "comparison"
+"""The folder of a run with what was measured for the table; `randomset evaluate` writes elsewhere."""
 
 
 def _check_same(run: Path, config: MethodConfig) -> None:
@@ -101,31 +132,73 @@ def _check_same(run: Path, config: MethodConfig) -> None:
 
     if not (run / "config.json").exists():
         return
-    stored = MethodConfig.load(run)
-    names = ("source", "width", "num_sets", "recipe", "epochs", "batch_size", "seed", "method")
-    other = [name for name in names if getattr(stored, name) != getattr(config, name)]
-    if config.backbone not in ("auto", stored.backbone):
-        other.append("backbone")
+    stored, wanted = (dataclasses.asdict(each) for each in (MethodConfig.load(run), config))
+    if config.backbone == "auto":
+        wanted["backbone"] = stored["backbone"]
+    if config.weights != "none" and config.size is None:
+        wanted["size"] = stored["size"]  # what the weights are used to
+    other = [
+        f"{name} {stored[name]} instead of {wanted[name]}" for name in wanted if stored[name] != wanted[name]
+    ]
     if other:
         raise FileFormatError(
             "the folder holds a run with other settings",
-            got=f"{run}: {', '.join(f'{name} {getattr(stored, name)}' for name in other)}",
+            got=f"{run}: {', '.join(other)}",
             remedy="Choose another folder with --out, or the settings of before",
         )
 
 
-def _measured(run: Path, wanted: dict[str, Any], evaluate_run: Any, seed: int, figures: bool) -> Any:
-    """Return the numbers of a run; measure it if it was not, or on other unknown data."""
-    mark, place = {**wanted, "seed": seed}, run / "compared.json"
+def _contents(config: MethodConfig, names: list[str], unknown: dict[str, str]) -> dict[str, str]:
+    """Load all data once before the work, so that what cannot be used is said now; return their marks."""
+    from randomset.data.sources import load_source
+    from randomset.data.splits import fingerprint
+
+    columns: dict[str, Any] = {"label": config.label_column, "text": config.text_column}
+    size = None if config.size is None else (config.size, config.size)
+    data = load_source(config.source, size=size, **columns)
+    rivals = [name for name in names if name != "rsnn"]
+    if data.labels.dim() > 1 and rivals:
+        raise RandomSetError(
+            "only random-set networks take set-valued labels",
+            got=f"{', '.join(rivals)} for {data.name}",
+            remedy="Compare --methods rsnn alone, or give one class for each sample",
+        )
+    if "temperature" in names and not config.validation:
+        raise RandomSetError("a temperature needs validation data", got="none")
+    marks = {"": fingerprint(data)}
+    for name, source in unknown.items():
+        if name in ("test", "validation", "calibration"):
+            raise RandomSetError("this name means something else", got=f"--ood {name}=…", expected="another")
+        text = columns if data.kind == "text" else {}
+        marks[name] = fingerprint(load_source(source, "test", labelled=False, size=size, **text))
+    return marks
+
+
+def _measured(run: Path, mark: dict[str, Any], figures: bool) -> Any:
+    """Return the numbers of a run; measure it if it was not, or if anything is not as it was then."""
+    from randomset.cli.evaluate import evaluate_run
+    from randomset.evaluation.result import Evaluation
+
+    folder, digest = run / MEASURED, hashlib.blake2b(digest_size=8)
+    digest.update((run / "model.safetensors").read_bytes())
+    mark = {**mark, "model": digest.hexdigest(), "figures": figures}
     try:
-        if json.loads(place.read_text(encoding="utf-8")) == mark:
-            return json.loads((run / "evaluation.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        kept = json.loads((folder / "measured.json").read_text(encoding="utf-8"))
+        if {**kept, "figures": kept["figures"] or not figures} == {**mark, "figures": True}:
+            return Evaluation.load(folder).numbers
+    except (OSError, ValueError, KeyError, TypeError):  # FileFormatError is a ValueError
         pass
     result = evaluate_run(
-        run, ood=wanted["ood"], ood_samples=wanted["ood_samples"], sweeps=False, figures=figures, seed=seed
+        run,
+        ood=mark["ood"],
+        ood_samples=mark["ood_samples"],
+        seed=mark["seed"],
+        sweeps=False,
+        timing=False,
+        figures=figures,
+        out=folder,
     )
-    place.write_text(json.dumps(mark) + "\n", encoding="utf-8")
+    (folder / "measured.json").write_text(json.dumps(mark) + "\n", encoding="utf-8")
     return result.numbers
 
 
@@ -136,3 +209,20 @@ def _costs(run: Path) -> dict[str, float]:
     count = float(sum(p.numel() for p in model.parameters()))
     seconds = model.notes.get("seconds")
     return {"parameters": count} | ({} if seconds is None else {"seconds": float(seconds)})
+
+
+def _timed(runs: dict[str, Path]) -> dict[str, float]:
+    """Time one prediction of every model, in turns."""
+    import torch
+
+    from randomset.evaluation.timing import in_turns
+    from randomset.training.rival_storage import load_model
+
+    models = {name: load_model(run) for name, run in runs.items()}
+    shape = next(iter(models.values())).notes["input_shape"]
+    one = torch.randint(1, 100, (1, *shape)) if len(shape) == 1 and _reads(models) else torch.rand(1, *shape)
+    return in_turns(models, one)
+
+
+def _reads(models: dict[str, Any]) -> bool:
+    return bool(next(iter(models.values())).notes.get("tokens"))

@@ -117,7 +117,7 @@ def evaluate_run(
     unknown, folder = ood or {}, run if out is None else out
     network = load_model(run)
     check_writable(folder / "evaluation.json")
-    load = NetworkInputs(network, strict)
+    load = NetworkInputs(network, run, strict)
     tested, held, calibrating = _own_data(run, load, test, validation)
     others = {name: _few(load(source, labelled=False), ood_samples, seed) for name, source in unknown.items()}
     images = tested.kind == "images" and _are_pixels(tested)

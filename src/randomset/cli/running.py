@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,16 +22,7 @@ if TYPE_CHECKING:
     from randomset.nn.network import RandomSetNetwork
     from randomset.training.method import MethodConfig
 
-__all__ = ["Trained", "train_run"]
-
-
-@dataclass(frozen=True)
-class Trained:
-    """What a training left behind."""
-
-    test: dict[str, Any]
-    threshold: Threshold | None
-    seconds: float
+__all__ = ["train_run"]
 
 
 def train_run(
@@ -40,24 +32,34 @@ def train_run(
     budget: Path | None = None,
     resume: bool = False,
     strict: bool = False,
-) -> Trained:
-    """Train what the settings say into a run folder, and test it once on what was held back."""
+    base: Path | None = None,
+) -> Threshold | None:
+    """Train what the settings say into a run folder, and test it once on what was held back.
+
+    Returns the threshold for known inputs, where there were validation data to choose it on. `base` is the
+    run of a softmax network with the same settings, which some methods build on.
+    """
     import torch
 
+    from randomset.baselines import Softmax
     from randomset.belief.storage import replacing
     from randomset.data.sources import load_source
     from randomset.data.splits import Parts
     from randomset.evaluation.ood import Threshold
     from randomset.evaluation.passes import predictions_of
     from randomset.evaluation.predictor import as_predictor
+    from randomset.nn.foreign import usual_size
     from randomset.nn.network import RandomSetNetwork
     from randomset.progress import on_terminal
-    from randomset.training.method import backbone_for, backbone_name, train_method
-    from randomset.training.rival_storage import save_rival
+    from randomset.training.engine import Engine  # noqa: F401  (slow to import, and not a part of training)
+    from randomset.training.method import train_method
+    from randomset.training.preparation import backbone_for, backbone_name
+    from randomset.training.rival_storage import load_model, save_rival
     from randomset.training.rivals import train_rival
     from randomset.training.surroundings import epoch_lines
 
-    started = time.perf_counter()
+    if settings.weights != "none" and settings.size is None:
+        settings = dataclasses.replace(settings, size=usual_size(settings.backbone))
     options: dict[str, Any] = {
         **{"label": settings.label_column, "text": settings.text_column, "strict": strict},
         "size": None if settings.size is None else (settings.size, settings.size),
@@ -65,22 +67,20 @@ def train_run(
     data = load_source(settings.source, **options)
     for remark in data.remarks:
         typer.echo(f"{data.name}: {remark}.")
-    if data.kind == "text":
-        raise RandomSetError(
-            "texts need a network that reads them",
-            got=data.name,
-            expected="images or numbers",
-            remedy="Put them through an encoder and train on its features, an .npz file",
-        )
+    as_seen = _reader(settings, out) if data.kind == "text" else _sized(settings.size)
+    data = as_seen(data)
     settings = dataclasses.replace(settings, backbone=backbone_name(settings.backbone, data.inputs))
-    backbone_for(settings.backbone, data.inputs, settings.width)
+    if ":" not in settings.backbone:  # the others are built but once
+        backbone_for(settings.backbone, data.inputs, settings.width, settings.weights)
     family = None if budget is None else _fitting_budget(budget, data)
     check_writable(out / "config.json")
     settings.save(out / "config.json")
     shares = (settings.validation, settings.calibration, settings.test)
     parts = Parts.of(data, settings.source, *shares, settings.seed)
+    if resume and (out / "split.json").exists():
+        parts = Parts.load(out / "split.json", data)  # which refuses other data
     parts.save(out / "split.json", data)
-    tested = parts.test_data(data, **options).aligned(data.classes)
+    tested = as_seen(parts.test_data(data, **options)).aligned(data.classes)
     typer.echo(
         f"{data.name}: {len(parts.train)} samples to train on, {len(parts.validation)} to validate, "
         f"{len(parts.calibration)} to calibrate conformal sets, {len(tested)} to test on."
@@ -91,13 +91,17 @@ def train_run(
         "callbacks": [] if on_terminal() else [epoch_lines(lambda line: typer.echo(line, err=True))],
     }
     model: RandomSetNetwork | Baseline
-    if settings.method == "rsnn":
-        result = train_method(settings, data.inputs, data.labels, data.classes, budget=family, **shared)
-        model = result.network
-        typer.echo(str(result.fit))
-    else:
-        model = train_rival(settings, data.inputs, data.labels, data.classes, **shared)
-    seconds = time.perf_counter() - started
+    with _clock(out / "seconds.json", resume) as seconds:
+        if settings.method == "rsnn":
+            result = train_method(settings, data.inputs, data.labels, data.classes, budget=family, **shared)
+            model = result.network
+            typer.echo(str(result.fit))
+        else:
+            known = None if base is None else load_model(base)
+            if isinstance(known, Softmax):
+                seconds.append(float(known.notes.get("seconds", 0.0)))
+                shared["base"] = known
+            model = train_rival(settings, data.inputs, data.labels, data.classes, **shared)
     found, entropy = _measured(model, tested), None
     if len(parts.validation):
         entropy = predictions_of(as_predictor(model), data.part(parts.validation), "validation").prediction
@@ -105,10 +109,11 @@ def train_run(
         "config": dataclasses.asdict(settings),
         "classes": list(data.classes),
         "input_shape": list(data.inputs.shape[1:]),
+        "tokens": settings.max_tokens if data.kind == "tokens" else None,
         "columns": None if data.columns is None else list(data.columns),
         "largest_input": float(data.inputs.max()) / (255 if data.inputs.dtype == torch.uint8 else 1),
         "test": found,
-        "seconds": seconds,
+        "seconds": sum(seconds),
     }
     if isinstance(model, RandomSetNetwork):
         model.save(out)
@@ -126,7 +131,60 @@ def train_run(
             f"On {found['samples']} samples that were held back: accuracy {found['accuracy']:.2%}, "
             f"ECE {found['ece']:.3f}{width}."
         )
-    return Trained(found, threshold, seconds)
+    return threshold
+
+
+@contextmanager
+def _clock(path: Path, resume: bool) -> Iterator[list[float]]:
+    """Give a list of seconds that were spent on a training; what is spent within is added and kept."""
+    spent: list[float] = []
+    if resume:
+        with suppress(OSError, ValueError, TypeError):
+            spent = [float(json.loads(path.read_text(encoding="utf-8")))]
+    start = time.perf_counter()
+    try:
+        yield spent
+    finally:  # also of what was interrupted
+        spent.append(time.perf_counter() - start)
+        path.write_text(json.dumps(sum(spent)) + "\n", encoding="utf-8")
+
+
+def _sized(size: int | None) -> Callable[[Source], Source]:
+    """Return what brings images to a size."""
+    from randomset.data.conversion import converted
+
+    def read(source: Source) -> Source:
+        if size is None or source.kind != "images" or tuple(source.inputs.shape[2:]) == (size, size):
+            return source
+        inputs, done = converted(source.inputs, [source.inputs.shape[1], size, size])
+        return dataclasses.replace(source, inputs=inputs, remarks=(*source.remarks, *done))
+
+    return read
+
+
+def _reader(settings: MethodConfig, out: Path) -> Callable[[Source], Source]:
+    """Return what turns texts into tokens, and keep the tokenizer in the run folder."""
+    from randomset.cli.inputs import TOKENIZER
+    from randomset.nn.tokens import load_tokenizer, tokenised
+
+    library, _, name = settings.backbone.partition(":")
+    if library != "hf" or not name:
+        raise RandomSetError(
+            "texts need a network that reads them",
+            got=f"--backbone {settings.backbone}",
+            remedy="Name one of Hugging Face's, or a folder with one: --backbone hf:MODEL",
+        )
+    tokenizer = load_tokenizer(name)
+    check_writable(out / TOKENIZER / "tokenizer.json")
+    tokenizer.save_pretrained(str(out / TOKENIZER))
+
+    def read(source: Source) -> Source:
+        if source.kind != "text":
+            return source
+        tokens = tokenised(source.inputs, tokenizer, settings.max_tokens)
+        return dataclasses.replace(source, kind="tokens", inputs=tokens)
+
+    return read
 
 
 def _fitting_budget(path: Path, data: Source) -> Any:

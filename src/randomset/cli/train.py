@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from randomset.cli.checks import check_seed, number_or_auto, share_or_number
+from randomset.cli.checks import as_place, check_seed, number_or_auto, share_or_number
 from randomset.errors import FileFormatError, RandomSetError
 
 if TYPE_CHECKING:
@@ -38,8 +38,22 @@ def train(
         ),
     ] = "rsnn",
     backbone: Annotated[
-        str, typer.Option(help="auto, mlp, small_cnn, resnet18, resnet50 or wide_resnet")
+        str,
+        typer.Option(
+            help="auto, mlp, small_cnn, resnet18, resnet50 or wide_resnet; timm:NAME, torchvision:NAME, or "
+            "hf:NAME or FOLDER, which also reads texts"
+        ),
     ] = "auto",
+    weights: Annotated[
+        str,
+        typer.Option(
+            help="none; default, those published for a timm:, torchvision: or hf: network; or a file"
+        ),
+    ] = "none",
+    freeze: Annotated[
+        bool, typer.Option("--freeze", help="train the head alone, on features that are computed once")
+    ] = False,
+    max_tokens: Annotated[int, typer.Option(help="how much of a text is read")] = 256,
     width: Annotated[
         int | None, typer.Option(help="channels or units of the first layers; else the backbone's own")
     ] = None,
@@ -51,7 +65,7 @@ def train(
     hidden: Annotated[
         str, typer.Option(help="widths of the head's hidden layers, such as 1024,512 (the paper's)")
     ] = "",
-    recipe: Annotated[str, typer.Option(help="fast (AdamW, one cycle) or paper (200 epochs)")] = "fast",
+    recipe: Annotated[str, typer.Option(help="fast (AdamW, one cycle), paper (200 epochs), text")] = "fast",
     epochs: Annotated[int | None, typer.Option(help="how often the data are seen; else the recipe's")] = None,
     first_epochs: Annotated[
         int | None, typer.Option(help="the same for the plain network that features are taken from")
@@ -71,7 +85,8 @@ def train(
         float | None, typer.Option(help="the same to test on, once; else 0.2, or the published test data")
     ] = None,
     size: Annotated[
-        int | None, typer.Option(help="side in pixels that images of a folder are brought to")
+        int | None,
+        typer.Option(help="side in pixels that images are brought to; else theirs, or the weights'"),
     ] = None,
     label_column: Annotated[str | None, typer.Option(help="the column of labels in a table")] = None,
     text_column: Annotated[str | None, typer.Option(help="the column of texts in a table")] = None,
@@ -94,10 +109,13 @@ def train(
     from randomset.training.report import TrainingStopped
 
     typed = {
-        "source": str(Path(source).resolve()) if _is_path(source) else source,
+        "source": as_place(source),
         "method": method,
-        "backbone": backbone,
+        "backbone": f"hf:{as_place(backbone[3:])}" if backbone.startswith("hf:") else backbone,
         "width": width,
+        "weights": as_place(weights),
+        "freeze": freeze,
+        "max_tokens": max_tokens,
         "num_sets": number_or_auto(sets),
         "reducer": reducer,
         "hidden": _widths(hidden),
@@ -133,28 +151,22 @@ def train(
         typer.echo(f"{out} is trained already. Next: randomset evaluate {out}")
         return
     try:
-        done = train_run(settings, out, budget=budget, resume=resume, strict=strict)
+        threshold = train_run(settings, out, budget=budget, resume=resume, strict=strict)
     except TrainingStopped as stop:  # typer would swallow a KeyboardInterrupt and its message
         typer.echo(
             f"Stopped. What was learned is saved. To go on: randomset train --out {out} --resume", err=True
         )
         raise typer.Exit(128 + stop.signal) from None
-    threshold = done.threshold
     if threshold is not None:
         typer.echo(
             f"An input counts as known where its {threshold.score} is at most {threshold.value:.4g}: "
             f"{threshold.share:.0%} of the validation samples are."
         )
     budget_file = "budget.json, " if settings.method == "rsnn" else ""
-    written = f"model.safetensors, {budget_file}config.json, split.json, metrics.csv, test.json, checkpoints/"
+    history = "a folder for each member" if settings.method == "ensemble" else "metrics.csv, checkpoints/"
+    written = f"model.safetensors, {budget_file}config.json, split.json, test.json, {history}"
     typer.echo(f"Wrote {written}{' and threshold.json' * (threshold is not None)} into {out}.")
     typer.echo(f"Next: randomset evaluate {out} --ood NAME=SOURCE, or randomset predict {out} INPUT")
-
-
-def _is_path(source: str) -> bool:
-    from randomset.data.catalogue import KNOWN
-
-    return source not in ("", "digits", *KNOWN) and Path(source).exists()
 
 
 def _was_given(context: typer.Context, name: str) -> bool:

@@ -17,7 +17,7 @@ from randomset.data.folders import has_split
 from randomset.data.sources import Source, load_source
 from randomset.errors import FileFormatError
 
-__all__ = ["Parts", "usual_shares"]
+__all__ = ["Parts", "fingerprint", "usual_shares"]
 
 _FORMAT, _VERSION = "randomset.split", 1
 
@@ -84,7 +84,7 @@ class Parts:
             name: None if (part := getattr(self, name)) is None else part.tolist()
             for name in ("validation", "calibration", "test")
         }
-        mark = {"samples": len(data), "mark": _mark(data)}
+        mark = {"samples": len(data), "mark": _mark(data), "contents": fingerprint(data)}
         content = {"format": _FORMAT, "version": _VERSION, "source": self.source, **mark, **rows}
         with replacing(path) as temporary:
             temporary.write_text(json.dumps(content) + "\n", encoding="utf-8")
@@ -96,18 +96,18 @@ class Parts:
             content = json.loads(path.read_text(encoding="utf-8"))
             if content["format"] != _FORMAT or content["version"] != _VERSION:
                 raise ValueError("another format")
-            samples, mark = content["samples"], content["mark"]
+            samples, mark, contents = content["samples"], content["mark"], content.get("contents")
             parts = {
                 name: None if content[name] is None else torch.tensor(content[name], dtype=torch.long)
                 for name in ("validation", "calibration", "test")
             }
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise FileFormatError("the split cannot be read", got=f"{path}: {error}") from None
-        if (samples, mark) != (len(data), _mark(data)):
+        if (samples, mark) != (len(data), _mark(data)) or contents not in (None, fingerprint(data)):
             raise FileFormatError(
                 "the data are others than those of the training",
                 got=f"{len(data)} samples of {data.name}",
-                expected=f"the {samples} samples, and their labels, of {path}",
+                expected=f"the same {samples} samples, with their labels, as in {path}",
                 remedy="Name data to test and validate on: --test SOURCE --validation SOURCE",
             )
         taken = torch.zeros(samples, dtype=torch.bool)
@@ -118,6 +118,16 @@ class Parts:
         except IndexError:
             raise FileFormatError("the split names rows that do not exist", got=str(path)) from None
         return cls(content["source"], (~taken).nonzero()[:, 0], **parts)  # type: ignore[arg-type]
+
+
+def fingerprint(data: Source) -> str:
+    """Return letters that change with the labels and the contents of a thousand inputs, spread over all."""
+    mark = hashlib.blake2b(_mark(data).encode(), digest_size=8)
+    step = max(len(data) // 1000, 1)
+    for row in range(0, len(data), step):
+        sample = data.inputs[row]
+        mark.update(sample.encode() if isinstance(sample, str) else sample.contiguous().numpy().tobytes())
+    return mark.hexdigest()
 
 
 def _mark(data: Source) -> str:

@@ -11,7 +11,14 @@ from torch import Tensor
 from randomset.errors import RandomSetError
 from randomset.evaluation.accuracy import check_labels
 
-__all__ = ["Reliability", "calibration_error", "classwise_calibration_error", "reliability"]
+__all__ = [
+    "Reliability",
+    "calibration_error",
+    "classwise_calibration_error",
+    "fitted_temperature",
+    "reliability",
+    "tempered",
+]
 
 Bins = Literal["width", "mass"]
 _ROWS = 4096  # that are looked at at a time
@@ -56,6 +63,33 @@ def reliability(confidence: Tensor, right: Tensor, bins: int = 15, by: Bins = "w
         return total / count.clamp_min(1)
 
     return Reliability(edges, count, mean(confidence), mean(right))
+
+
+def tempered(probabilities: Tensor, temperature: float) -> Tensor:
+    """Return p^(1/T), normalised: softer for T above one, sharper below.
+
+    >>> tempered(torch.tensor([[0.8, 0.2]]), 2.0).round(decimals=4)
+    tensor([[0.6667, 0.3333]], dtype=torch.float64)
+    """
+    return (probabilities.double().clamp_min(1e-12).log() / temperature).softmax(1)
+
+
+def fitted_temperature(probabilities: Tensor, labels: Tensor) -> float:
+    """Return the temperature at which the labels are likeliest; for validation data.
+
+    >>> sure = torch.tensor([[0.99, 0.01]] * 4)
+    >>> round(fitted_temperature(sure, torch.tensor([0, 0, 0, 1])), 2)  # p = 0.75 suits three of four
+    4.18
+    """
+    from scipy.optimize import minimize_scalar
+
+    check_labels(probabilities, labels)
+    logs = probabilities.double().clamp_min(1e-12).log()
+
+    def loss(log_t: float) -> float:
+        return torch.nn.functional.cross_entropy(logs / torch.e**log_t, labels).item()
+
+    return float(torch.e ** minimize_scalar(loss, bounds=(-3, 3), method="bounded").x)
 
 
 def _even_edges(confidence: Tensor, bins: int) -> Tensor:

@@ -40,7 +40,7 @@ class Column:
         return float(np.std(found, ddof=1)) if len(found) > 1 else math.nan
 
     def best(self) -> str | None:
-        """Return the method that leads by more than the spread of the two that lead; None if none does.
+        """Return the method that leads every other one by more than the spread of both; None if none does.
 
         >>> Column("accuracy", {"a": [0.90, 0.91], "b": [0.80, 0.81]}, better=True).best()
         'a'
@@ -49,10 +49,13 @@ class Column:
         measured = [method for method in self.values if not math.isnan(self.mean(method))]
         if self.better is None or len(measured) < 2:
             return None
-        first, second = sorted(measured, key=self.mean, reverse=self.better)[:2]
-        lead = abs(self.mean(first) - self.mean(second))
-        spread = max(self.spread(first), self.spread(second))
-        return first if lead > spread else None  # NaN, of one seed, is never less
+        first, *others = sorted(measured, key=self.mean, reverse=self.better)
+        for other in others:
+            lead = abs(self.mean(first) - self.mean(other))
+            spreads = (self.spread(first), self.spread(other))
+            if any(math.isnan(spread) for spread in spreads) or lead <= max(spreads):
+                return None
+        return first
 
     def cell(self, method: str) -> str:
         """Write mean ± spread, bold for the best."""
@@ -67,7 +70,8 @@ class Column:
 class Comparison:
     """Evaluations of several methods, a list of one for each seed, as `Evaluation.numbers` holds them.
 
-    `costs` are numbers that an evaluation does not know, by method and name: training seconds, parameters.
+    `costs` are numbers that an evaluation does not know, by method and name: `seconds` of training,
+    `parameters`, and `milliseconds` of a prediction.
     """
 
     results: Mapping[str, Sequence[Mapping[str, Any]]]
@@ -90,6 +94,8 @@ class Comparison:
             Column("accuracy, %", of("test", "accuracy"), True, 100),
             Column("NLL, nats", of("test", "nll"), False, digits=4),
             Column("ECE", of("test", "ece"), False, digits=4),
+            Column("NLL, one temperature", of("test", "scaled", "nll"), False, digits=4),
+            Column("ECE, one temperature", of("test", "scaled", "ece"), False, digits=4),
             Column("entropy, bits", of("test", "scores", "entropy", "mean"), digits=3),
         ]
         first = next(each[0] for each in self.results.values() if each)
@@ -103,10 +109,13 @@ class Comparison:
             ]
             own = {m: self._own(m, name) for m in self.results}
             columns.append(Column(f"{name}: AUROC by its own score, %", own, True, 100))
-        columns.append(Column("one prediction, ms", of("timing", "latency_ms", "median"), False))
-        for key, title in (("seconds", "training, s"), ("parameters", "parameters")):
+        for key, title, digits in (
+            ("milliseconds", "one prediction, ms", 2),
+            ("seconds", "training, s", 0),
+            ("parameters", "parameters", 0),
+        ):
             values = {m: [cost[key] for cost in each if key in cost] for m, each in self.costs.items()}
-            columns.append(Column(title, values, digits=0))
+            columns.append(Column(title, values, False if digits else None, digits=digits))
         return [column for column in columns if any(column.values.values())]
 
     def _own(self, method: str, name: str) -> list[float]:
@@ -123,7 +132,7 @@ class Comparison:
         """Write the table; the best is bold where its lead exceeds the spread over seeds."""
         columns = self.columns
         lines = [
-            "| method | " + " | ".join(c.name for c in columns) + " |",
+            "| method | " + " | ".join(c.name.replace("|", "\\|") for c in columns) + " |",
             "|---" * (len(columns) + 1) + "|",
         ]
         for method, each in self.results.items():
@@ -140,13 +149,16 @@ class Comparison:
             ["method", "seeds", *(f"{c.name} {part}" for c in columns for part in ("mean", "std"))]
         )
         for method, each in self.results.items():
-            cells = [value for c in columns for value in (c.mean(method), c.spread(method))]
+            cells = [c.scale * value for c in columns for value in (c.mean(method), c.spread(method))]
             writer.writerow([method, len(each), *("" if math.isnan(v) else repr(v) for v in cells)])
         return text.getvalue()
 
     def to_json(self) -> str:
         """Write the values of every seed."""
-        content = {c.name: {m: list(values) for m, values in c.values.items()} for c in self.columns}
+        content = {
+            c.name: {m: [c.scale * value for value in values] for m, values in c.values.items()}
+            for c in self.columns
+        }
         return (
             json.dumps({"format": "randomset.comparison", "version": 1, "values": content}, indent=1) + "\n"
         )

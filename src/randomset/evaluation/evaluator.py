@@ -20,6 +20,7 @@ from randomset.evaluation.sections import (
     conformal_section,
     decisions_section,
     ood_section,
+    scaled_section,
     selective_section,
     test_section,
     threshold_section,
@@ -164,6 +165,8 @@ def evaluate(
         "ood": ood_section(tested, others, held),
         "selective": selective_section(tested),
     }
+    if held is not None:
+        numbers["test"]["scaled"] = scaled_section(tested, held, bins)
     if tested.prediction.lower is not None:
         numbers["decisions"] = decisions_section(tested)
     fitted = threshold is None and held is not None

@@ -14,7 +14,13 @@ from randomset.evaluation.accuracy import (
     negative_log_likelihood,
     top_accuracy,
 )
-from randomset.evaluation.calibration import calibration_error, classwise_calibration_error, reliability
+from randomset.evaluation.calibration import (
+    calibration_error,
+    classwise_calibration_error,
+    fitted_temperature,
+    reliability,
+    tempered,
+)
 from randomset.evaluation.conformal import SCORES, Conformal
 from randomset.evaluation.ood import Threshold, detection, rank_average
 from randomset.evaluation.passes import Outcome
@@ -25,6 +31,7 @@ __all__ = [
     "conformal_section",
     "decisions_section",
     "ood_section",
+    "scaled_section",
     "selective_section",
     "test_section",
     "threshold_section",
@@ -55,6 +62,17 @@ def test_section(tested: Outcome, bins: int) -> dict[str, Any]:
             name: getattr(diagram, name).tolist() for name in ("edges", "count", "confidence", "accuracy")
         },
         "scores": {name: _moments(values) for name, values in tested.prediction.scores.items()},
+    }
+
+
+def scaled_section(tested: Outcome, held: Outcome, bins: int) -> dict[str, float]:
+    """What one temperature on the probabilities, chosen on validation data, makes of them."""
+    temperature = fitted_temperature(held.prediction.probabilities, _labels(held))
+    p, labels = tempered(tested.prediction.probabilities, temperature), _labels(tested)
+    return {
+        "temperature": temperature,
+        "nll": negative_log_likelihood(p, labels),
+        "ece": calibration_error(p, labels, bins),
     }
 
 

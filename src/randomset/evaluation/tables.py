@@ -110,6 +110,11 @@ def _test(test: dict[str, Any]) -> Table:
     rows = [
         (title, _share(test[key]) if key in shares else _number(test[key])) for key, title in names.items()
     ]
+    if "scaled" in test:
+        scaled = test["scaled"]
+        after = f"after one temperature, {scaled['temperature']:.3f}, from validation data"
+        rows.append((f"negative log-likelihood {after}", _number(scaled["nll"])))
+        rows.append((f"calibration error {after}", _number(scaled["ece"])))
     rows += [(f"mean {_with_unit(name)}", _spread(value)) for name, value in test["scores"].items()]
     if "negative_mass" in test:
         rows.append(("share of the raw mass that was negative, and repaired", _share(test["negative_mass"])))

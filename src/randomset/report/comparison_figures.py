@@ -19,16 +19,18 @@ if TYPE_CHECKING:
 __all__ = ["draw_comparison", "plot_curves", "plot_entropies"]
 
 
-def plot_curves(results: Mapping[str, Evaluation], unknown: str, score: str = "entropy") -> Figure:
+def plot_curves(
+    results: Mapping[str, Evaluation], unknown: str, score: str = "entropy", note: str = ""
+) -> Figure:
     """Draw how well each method tells unknown inputs (positive) from test inputs, by one score."""
     lines = {
         method: (scores_of(result, "test", score), scores_of(result, unknown, score))
         for method, result in results.items()
     }
-    return draw_curves(lines, f"{plain(unknown)} told by {plain(score)}")
+    return draw_curves(lines, f"{plain(unknown)} told by {plain(score)}{note}")
 
 
-def plot_entropies(results: Mapping[str, Evaluation]) -> Figure:
+def plot_entropies(results: Mapping[str, Evaluation], note: str = "") -> Figure:
     """Draw the mean entropy of test data and of each unknown set, for every method."""
     figure, (ax,) = panels(1, 1, (max(6.0, 1.3 * len(results)), 4.5))
     names = ["test", *next(iter(results.values()))["ood"]]
@@ -48,18 +50,19 @@ def plot_entropies(results: Mapping[str, Evaluation]) -> Figure:
             label=label,
         )
     ax.set_xticks(range(len(results)), [plain(method) for method in results])
-    ax.set_ylabel("mean entropy, bits")
+    ax.set_ylabel(f"mean entropy, bits{note}")
     ax.legend(frameon=False)
     return figure
 
 
 def draw_comparison(runs: Mapping[str, Path], folder: Path) -> list[Path]:
-    """Draw the figures of several run folders, one for each method, as PNG."""
+    """Draw the figures of several folders with evaluations, the first seed's of each method, as PNG."""
     results = {method: Evaluation.load(run) for method, run in runs.items()}
     folder.mkdir(parents=True, exist_ok=True)
     unknown = list(next(iter(results.values()))["ood"])
-    figures = {f"curves_{name}": plot_curves(results, name) for name in unknown}
-    figures["entropies"] = plot_entropies(results)
+    note = " (first seed)"
+    figures = {f"curves_{name}": plot_curves(results, name, note=note) for name in unknown}
+    figures["entropies"] = plot_entropies(results, note)
     paths = []
     for name, figure in figures.items():
         paths.append(folder / f"{name.replace('/', '-')}.png")

@@ -91,7 +91,7 @@ class RunCheckpoints(Checkpoint):
         if trainer.is_global_zero:
             write_history(engine.history, self.folder.parent / "metrics.csv")
         stop = trainer.strategy.reduce_boolean_decision(self.received is not None, all=False)
-        if stop and trainer.current_epoch + 1 < (trainer.max_epochs or 0):
+        if stop:  # in the last epoch, too: what follows the training is not wanted either
             raise Stopped
 
     def on_train_end(self, trainer: Trainer, engine: Any) -> None:  # noqa: D102

@@ -81,11 +81,15 @@ def _description(model: Baseline) -> dict[str, Any]:
             "only backbones of ours can be saved with a rival", got=type(model.backbone).__name__
         )
     preprocess = model.preprocess
+    if preprocess is not None and not isinstance(preprocess, Standardise):
+        raise RandomSetError(
+            "only Standardise can be saved with a rival, as preprocessing", got=type(preprocess).__name__
+        )
     return {
         "method": model.method,
         "backbone": model.backbone.spec,
         "num_classes": model.num_classes,
-        "channels": len(preprocess.mean) if isinstance(preprocess, Standardise) else None,
+        "channels": None if preprocess is None else len(preprocess.mean),
         "options": model.options,
     }
 
@@ -96,7 +100,8 @@ def _built(description: dict[str, Any]) -> Baseline:
         return Ensemble([_built(member) for member in description["members"]])
     if method == LaplaceBridge.method:
         network = _built(description["network"])
-        assert isinstance(network, Softmax)
+        if not isinstance(network, Softmax):
+            raise ValueError("a Laplace bridge stands on a softmax network")
         return LaplaceBridge(network, **description["options"])
     spec, channels = description["backbone"], description["channels"]
     preprocess: nn.Module | None = None

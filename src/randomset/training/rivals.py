@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.data import Dataset, Subset, TensorDataset
 
 from randomset.baselines import (
@@ -22,10 +22,10 @@ from randomset.baselines import (
     Softmax,
 )
 from randomset.errors import RandomSetError
-from randomset.nn.preprocessing import Standardise
 from randomset.training.fitting import fit
 from randomset.training.loaders import EpochLoader, seed_from
-from randomset.training.method import METHODS, MethodConfig, backbone_for
+from randomset.training.method import METHODS, MethodConfig
+from randomset.training.preparation import backbone_for, kept_features, preprocess_for
 
 __all__ = ["train_rival"]
 
@@ -44,15 +44,19 @@ def train_rival(
     resume: bool = False,
     progress: bool | None = None,
     say: Callable[[str], object] = lambda text: None,
+    base: Softmax | None = None,
     **trainer_options: Any,
 ) -> Baseline:
     """Train the method that `config.method` names, of METHODS but "rsnn".
 
     The arguments are those of `train_method`. With a run folder, an interrupted training goes on from its
-    last checkpoint, an ensemble from its last member.
+    last checkpoint, an ensemble from its last member. `base` is the softmax network of the same settings, if
+    it was trained before: a temperature and the Laplace bridge build on it.
     """
     if config.method not in METHODS or config.method == "rsnn":
         raise RandomSetError("unknown method", got=config.method, expected=f"one of {', '.join(METHODS[1:])}")
+    if config.method == "temperature" and (val_rows is None or not len(val_rows)):
+        raise RandomSetError("a temperature needs validation data", got="none")
     if labels.dim() != 1:
         raise RandomSetError(
             "this method takes one class for each sample",
@@ -60,11 +64,50 @@ def train_rival(
             remedy="Random-set networks take set-valued labels: --method rsnn",
         )
     places = torch.arange(len(inputs)) if rows is None else rows
+    template = backbone_for(config.backbone, inputs, config.width, config.weights)
+    preprocess = preprocess_for(template, inputs, places)
+
+    def parts(seed: int) -> dict[str, Any]:
+        torch.manual_seed(seed)
+        if config.freeze:
+            return {"backbone": nn.Identity(), "in_features": template.num_features}
+        backbone = backbone_for(config.backbone, inputs, config.width, config.weights)
+        return {"backbone": backbone, "preprocess": copy.deepcopy(preprocess)}
+
+    seen = kept_features(template, preprocess, inputs, progress, say) if config.freeze else inputs
+    options = {"progress": progress, "resume": resume, **trainer_options}
+    model = _trained(config, seen, labels, len(classes), places, val_rows, parts, out, say, options, base)
+    if config.freeze:
+        for part in model.modules():
+            if isinstance(part, Baseline) and isinstance(part.backbone, nn.Identity):
+                _mount(part, template, preprocess)
+    return model
+
+
+def _mount(model: Baseline, backbone: nn.Module, preprocess: nn.Module | None) -> None:
+    """Put a frozen backbone under a model that was trained on its features."""
+    if not isinstance(model, Ensemble):  # its members have their own
+        model.backbone, model.preprocess = backbone.requires_grad_(False), copy.deepcopy(preprocess)
+
+
+def _trained(
+    config: MethodConfig,
+    inputs: Tensor,
+    labels: Tensor,
+    num_classes: int,
+    places: Tensor,
+    val_rows: Tensor | None,
+    parts: Callable[[int], dict[str, Any]],
+    out: Path | None,
+    say: Callable[[str], object],
+    options: dict[str, Any],
+    base: Softmax | None,
+) -> Baseline:
+    """Train on tensors; `parts` gives a backbone and what comes before it for a seed."""
     train: Dataset[Any] = Subset(TensorDataset(inputs, labels), places.tolist())
     held = None
     if val_rows is not None and len(val_rows):
         held = Subset(TensorDataset(inputs, labels), val_rows.tolist())
-    preprocess = Standardise.from_data(inputs, places)
 
     def fitted(model: Baseline, folder: Path | None, seed: int) -> Baseline:
         fit(
@@ -75,21 +118,12 @@ def train_rival(
             recipe=config.plan(len(places)),
             seed=seed,
             out=folder,
-            resume=resume and folder is not None,
-            progress=progress,
-            **trainer_options,
+            **{**options, "resume": options["resume"] and folder is not None},
         )
         return model.eval()
 
-    def parts(seed: int) -> dict[str, Any]:
-        torch.manual_seed(seed)
-        return {
-            "backbone": backbone_for(config.backbone, inputs, config.width),
-            "preprocess": copy.deepcopy(preprocess),
-        }
-
     def softmax(folder: Path | None, seed: int) -> Softmax:
-        model = fitted(Softmax(num_classes=len(classes), **parts(seed)), folder, seed)
+        model = fitted(Softmax(num_classes=num_classes, **parts(seed)), folder, seed)
         assert isinstance(model, Softmax)
         return model
 
@@ -102,10 +136,8 @@ def train_rival(
             members.append(softmax(place, seed_from(config.seed, member) % 2**31))
         return Ensemble(members).eval()
     if config.method in ("softmax", "temperature", "laplace-bridge"):
-        model = softmax(out, config.seed)
+        model = softmax(out, config.seed) if base is None else base
         if config.method == "temperature":
-            if held is None:
-                raise RandomSetError("a temperature needs validation data", got="none")
             model.calibrate(*_logits(model, inputs, labels, val_rows))
         if config.method != "laplace-bridge":
             return model
@@ -120,7 +152,7 @@ def train_rival(
         "mc-dropout": MCDropout,
         "evidential": Evidential,
     }
-    return fitted(kinds[config.method](num_classes=len(classes), **parts(config.seed)), out, config.seed)
+    return fitted(kinds[config.method](num_classes=num_classes, **parts(config.seed)), out, config.seed)
 
 
 @torch.no_grad()
