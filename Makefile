@@ -7,10 +7,10 @@ INSTALL = $(BIN)/python -m pip install --quiet -c constraints.txt
 export OMP_WAIT_POLICY ?= PASSIVE
 export HF_HUB_OFFLINE ?= 1
 
-.PHONY: help demo test quick bench docs clean
+.PHONY: help demo test test-vision quick bench docs clean
 
 help:  ## say what there is
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /: /'
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /: /'
 
 $(VENV)/python.stamp:
 	$(PYTHON) -m venv $(VENV)
@@ -29,6 +29,15 @@ test: $(VENV)/test.stamp  ## lint, types, and every test
 	$(BIN)/mypy
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2
 
+# torchvision's wheel breaks others beside a torch for the CPU, so it has an environment of its own.
+.venv-vision/stamp: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-vision
+	.venv-vision/bin/python -m pip install --quiet -c constraints.txt -e '.[test-vision]'
+	@touch $@
+
+test-vision: .venv-vision/stamp  ## the tests that need torchvision and timm
+	OMP_NUM_THREADS=1 .venv-vision/bin/pytest -p no:cacheprovider tests/vision
+
 quick: $(VENV)/test.stamp  ## the fast part of the tests
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m "not slow" -q
 
@@ -41,4 +50,4 @@ docs: $(VENV)/docs.stamp  ## build the documentation into site/
 	@echo "Open site/index.html"
 
 clean:  ## remove what the other targets made
-	rm -rf $(VENV) site demo build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-vision site demo build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

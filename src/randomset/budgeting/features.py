@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 from randomset.budgeting.batches import call_with, evaluating, flat_features, moved, split_batch
 from randomset.errors import LabelError, MissingPackageError, RandomSetError, ShapeError
 from randomset.progress import progress_bar
+from randomset.vision import before_others
 
 _CHANNELS_FIRST = (nn.Conv1d, nn.BatchNorm1d, nn.InstanceNorm1d, nn.GroupNorm, nn.AvgPool1d, nn.MaxPool1d)
 
@@ -168,6 +169,7 @@ def _in_processes(
 ) -> list[Part]:
     """Let Lightning run a copy of the model on every device; each writes its part into a folder."""
     try:
+        before_others()
         from randomset.budgeting.distributed import FeaturePredictor, in_processes
     except ModuleNotFoundError:
         raise MissingPackageError("lightning", "train") from None

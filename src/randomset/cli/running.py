@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from randomset.cli.checks import check_writable
+from randomset.cli.inputs import TOKENIZER
 from randomset.errors import RandomSetError
 
 if TYPE_CHECKING:
@@ -41,6 +43,9 @@ def train_run(
     """
     import torch
 
+    from randomset.vision import before_others
+
+    before_others()
     from randomset.baselines import Softmax
     from randomset.belief.storage import replacing
     from randomset.data.sources import load_source
@@ -91,7 +96,7 @@ def train_run(
         "callbacks": [] if on_terminal() else [epoch_lines(lambda line: typer.echo(line, err=True))],
     }
     model: RandomSetNetwork | Baseline
-    with _clock(out / "seconds.json", resume) as seconds:
+    with _undone(out, resume), _clock(out / "seconds.json", resume) as seconds:
         if settings.method == "rsnn":
             result = train_method(settings, data.inputs, data.labels, data.classes, budget=family, **shared)
             model = result.network
@@ -135,6 +140,19 @@ def train_run(
 
 
 @contextmanager
+def _undone(out: Path, resume: bool) -> Iterator[None]:
+    """Where a training is refused before it has begun, leave no folder behind that looks like a run."""
+    try:
+        yield
+    except RandomSetError:
+        if not resume and not any(out.rglob("*.ckpt")):
+            for name in ("config.json", "split.json", "seconds.json", "budget.json"):
+                (out / name).unlink(missing_ok=True)
+            shutil.rmtree(out / TOKENIZER, ignore_errors=True)
+        raise
+
+
+@contextmanager
 def _clock(path: Path, resume: bool) -> Iterator[list[float]]:
     """Give a list of seconds that were spent on a training; what is spent within is added and kept."""
     spent: list[float] = []
@@ -164,7 +182,6 @@ def _sized(size: int | None) -> Callable[[Source], Source]:
 
 def _reader(settings: MethodConfig, out: Path) -> Callable[[Source], Source]:
     """Return what turns texts into tokens, and keep the tokenizer in the run folder."""
-    from randomset.cli.inputs import TOKENIZER
     from randomset.nn.tokens import load_tokenizer, tokenised
 
     library, _, name = settings.backbone.partition(":")

@@ -130,7 +130,7 @@ def _write_table(name: str, splits: Any) -> Path:
 
 
 def _from_torchvision(name: str, split: str, say: Callable[[str], object]) -> Path:
-    from randomset.nn.vision import torchvision
+    from randomset.vision import torchvision
 
     known, target = KNOWN[name], data_folder() / name / split
     vision = torchvision()

@@ -25,6 +25,7 @@ from randomset.errors import (
 from randomset.evaluation.feeding import Feed, Layout, Rows, batches_of, count_of, digests_of
 from randomset.evaluation.predictor import Prediction, Predictor
 from randomset.progress import progress_bar
+from randomset.vision import before_others
 
 __all__ = ["Outcome", "predictions_of"]
 
@@ -231,6 +232,7 @@ def _peek(batches: Any, feed: Feed) -> Layout | None:
 
 def _on_devices(predictor: Predictor, batches: Any, feed: Feed, devices: int, name: str) -> list[_Part]:
     try:
+        before_others()
         from randomset.budgeting.distributed import in_processes
         from randomset.evaluation.distributed import BatchPredictor
     except ModuleNotFoundError:

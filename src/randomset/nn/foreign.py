@@ -16,8 +16,8 @@ from randomset.errors import RandomSetError, ShapeError
 from randomset.nn.backbones import Backbone
 from randomset.nn.classifiers import feature_tensor, last_linear, removed
 from randomset.nn.tokens import TokenEncoder, hugging_face, looked_up
-from randomset.nn.vision import timm, torchvision
 from randomset.nn.weights import fill, read_weights
+from randomset.vision import timm, torchvision
 
 __all__ = ["ForeignBackbone", "Habits", "foreign", "usual_size"]
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from randomset.errors import FileFormatError, LabelError, MissingPackageError
-from randomset.nn.vision import torchvision
+from randomset.vision import before_others
 
 __all__ = [
     "FILLING",
@@ -55,7 +55,7 @@ def load_tokenizer(name: str | os.PathLike[str]) -> Any:
 
 
 def tokenised(texts: Sequence[str], tokenizer: Any, length: int = 256) -> Tensor:
-    """Turn texts into token numbers (n × T), T at most `length`; longer texts are cut, shorter filled up."""
+    """Turn texts into token numbers (n × `length`); longer texts are cut, shorter filled up."""
     empty = [place for place, text in enumerate(texts) if not text.strip()]
     if empty:
         raise LabelError(
@@ -64,18 +64,15 @@ def tokenised(texts: Sequence[str], tokenizer: Any, length: int = 256) -> Tensor
             expected="some text in each",
         )
     found = tokenizer(list(texts), truncation=True, max_length=length)["input_ids"]
-    tokens = torch.full((len(found), max(map(len, found))), FILLING, dtype=torch.long)
+    tokens = torch.full((len(found), length), FILLING, dtype=torch.long)
     for row, numbers in enumerate(found):
         tokens[row, : len(numbers)] = torch.tensor(numbers)
     return tokens
 
 
 def hugging_face() -> Any:
-    """Import transformers; where torchvision is there, behind its door."""
-    import importlib.util
-
-    if importlib.util.find_spec("torchvision") is not None:
-        torchvision()
+    """Import transformers."""
+    before_others()
     try:
         import transformers
     except ImportError:
@@ -86,7 +83,7 @@ def hugging_face() -> Any:
 def looked_up(load: Callable[..., Any], name: str, file: str, **options: Any) -> Any:
     """Load from a folder or the local cache; only then ask the hub; say what is missing."""
     if Path(name).is_dir():
-        if not (Path(name) / "config.json").is_file():
+        if not any((Path(name) / each).is_file() for each in (file, "config.json")):
             raise FileFormatError("the folder holds no model of Hugging Face", got=name, expected=file)
         attempts = [True]
     else:

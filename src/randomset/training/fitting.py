@@ -33,6 +33,7 @@ from randomset.training.precision import chosen_precision
 from randomset.training.recipe import Recipe
 from randomset.training.report import FitReport, TrainingStopped
 from randomset.training.surroundings import loggers, own_random_numbers, quiet
+from randomset.vision import before_others
 
 __all__ = ["fit"]
 
@@ -86,6 +87,7 @@ def fit(
         precision: one of Lightning's names; None takes mixed precision where the device has it.
         trainer_options: further arguments of `lightning.Trainer`: devices, strategy, logger, callbacks, …
     """
+    before_others()
     try:
         import lightning
     except ImportError:

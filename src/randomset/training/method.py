@@ -273,6 +273,7 @@ def train_method(
         budgeter, budget = _chosen(config, features, codes, classes, progress)
         say(f"Chose {budget}.")
     if stored is not None:
+        stored.parent.mkdir(parents=True, exist_ok=True)
         budget.save(stored)
     torch.manual_seed(config.seed)  # the same weights, whether the first network was trained or not
     own = copy.deepcopy(template)

@@ -86,7 +86,7 @@ def train_rival(
 
 def _mount(model: Baseline, backbone: nn.Module, preprocess: nn.Module | None) -> None:
     """Put a frozen backbone under a model that was trained on its features."""
-    if not isinstance(model, Ensemble):  # its members have their own
+    if not isinstance(model, (Ensemble, LaplaceBridge)):  # their networks have their own
         model.backbone, model.preprocess = backbone.requires_grad_(False), copy.deepcopy(preprocess)
 
 

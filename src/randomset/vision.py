@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import sys
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 
 from randomset.errors import MissingPackageError, RandomSetError
 
-__all__ = ["timm", "torchvision"]
+__all__ = ["before_others", "timm", "torchvision"]
 
 
 def torchvision() -> Any:
@@ -33,6 +34,15 @@ def torchvision() -> Any:
             f"torchvision::{operator}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
         )
     return importlib.import_module("torchvision")
+
+
+def before_others() -> None:
+    """Open the door for libraries that import torchvision themselves: Lightning, torchmetrics, transformers.
+
+    Where torchvision is not installed, or was imported already, nothing is done.
+    """
+    if "torchvision" not in sys.modules and importlib.util.find_spec("torchvision") is not None:
+        torchvision()
 
 
 def timm() -> Any:
