@@ -1,0 +1,167 @@
+"""The paper's architectures as random-set networks: forward, backward, files, export, on small images."""
+
+import pytest
+import torch
+from torch import nn
+
+from randomset import Budget, RandomSetLoss, RandomSetNetwork
+from randomset.nn import backbones
+from randomset.training.preparation import backbone_for
+
+BUDGET = Budget.from_sets([(0, 1), (2, 3, 4)], 10)
+# name: backbone, side of the images, hidden layers of the head, features
+PAPER = {
+    "ResNet-50": ("torchvision:resnet50", 64, (1024, 512), 2048),
+    "WideResNet-28-10": ("wide_resnet", 32, (), 640),
+    "VGG16": ("torchvision:vgg16", 32, (), 4096),
+    "Inception V3": ("torchvision:inception_v3", 96, (), 2048),
+    "EfficientNet-B2": ("torchvision:efficientnet_b2", 64, (), 1408),
+    "ViT-B/16": ("torchvision:vit_b_16", 32, (), 768),
+    "timm's ResNet-50": ("timm:resnet50", 64, (), 2048),
+    "timm's EfficientNet-B2": ("timm:efficientnet_b2", 64, (), 1408),
+    "timm's ViT-B/16": ("timm:vit_base_patch16_224", 32, (), 768),
+    "timm's VGG16": ("timm:vgg16", 32, (), 4096),
+}
+
+
+@pytest.fixture(scope="module", params=PAPER)
+def wrapped(request):
+    name, size, hidden, features = PAPER[request.param]
+    torch.manual_seed(0)
+    images = torch.rand(4, 3, size, size)
+    network = RandomSetNetwork(backbone_for(name, images), BUDGET, hidden=hidden)
+    assert network.head.in_features == features
+    return network, images
+
+
+def test_forward_and_backward(wrapped):
+    network, images = wrapped
+    labels, loss = torch.tensor([0, 1, 2, 9]), RandomSetLoss(BUDGET)
+    network.train().zero_grad()
+    loss(network(images), labels).backward()
+    trained = [(name, p) for name, p in network.named_parameters() if p.requires_grad]
+    without = [name for name, p in trained if p.grad is None or not p.grad.isfinite().all()]
+    assert not without
+    network.zero_grad()
+    assert network.eval()(images).shape == (4, 12)
+    answer = network.predict(images)
+    assert torch.allclose(answer.mass.sum(-1), torch.ones(4), atol=1e-5)
+
+
+def test_files(wrapped, tmp_path):
+    network, images = wrapped
+    network.eval().save(tmp_path)
+    again = RandomSetNetwork.load(tmp_path)
+    assert torch.equal(again(images), network(images))
+
+
+def test_export(wrapped):
+    """With a batch size that may change."""
+    network, images = wrapped
+    batch = torch.export.Dim("batch", min=2, max=64)
+    program = torch.export.export(network.eval(), (images,), dynamic_shapes=((({0: batch}),),))
+    assert torch.allclose(program.module()(images[:3]), network(images[:3]), atol=1e-4)
+
+
+def test_inceptions_auxiliary_head_learns_too():
+    torch.manual_seed(0)
+    images, labels = torch.rand(4, 3, 96, 96), torch.tensor([0, 1, 2, 9])
+    network = RandomSetNetwork(backbone_for("torchvision:inception_v3", images), BUDGET).train()
+    main, second = network(images)
+    assert main.shape == second.shape == (4, 12)
+    loss = RandomSetLoss(BUDGET)
+    loss((main, second), labels).backward()
+    assert network.auxiliary_head.layers[-1].weight.grad.abs().max() > 0
+    assert network.backbone.layers.AuxLogits.conv0.conv.weight.grad.abs().max() > 0
+
+
+class TestImages:
+    def test_grey_ones(self):
+        grey = torch.rand(2, 1, 32, 32)
+        for name in ("torchvision:resnet18", "timm:resnet18"):
+            backbone = backbone_for(name, grey).eval()
+            assert backbone(grey).shape == (2, 512)
+
+    def test_other_channels(self):
+        with pytest.raises(ValueError, match="take colour images, or grey ones; got 5 channels"):
+            backbone_for("torchvision:resnet18", torch.rand(2, 5, 32, 32))
+        assert backbone_for("timm:resnet18", torch.rand(2, 5, 32, 32)).eval()(torch.rand(2, 5, 32, 32)).shape
+        colour = backbone_for("torchvision:resnet18", torch.rand(2, 3, 32, 32))
+        with pytest.raises(ValueError, match="number of channels that the network does not take"):
+            colour(torch.rand(2, 4, 32, 32))
+
+    def test_networks_without_a_linear_layer_at_the_end(self):
+        with pytest.raises(ValueError, match="no linear layer to replace"):
+            backbones.build("torchvision:squeezenet1_0")
+
+    @pytest.mark.parametrize(
+        ("name", "message"),
+        [
+            ("torchvision:resnet19", "torchvision has no such model; got resnet19; expected one of"),
+            ("timm:resnet19", "timm has no such model"),
+            ("torchvision:fasterrcnn_resnet50_fpn", "no such model"),
+        ],
+    )
+    def test_unknown_names(self, name, message):
+        with pytest.raises(ValueError, match=message):
+            backbones.build(name)
+
+
+class TestWeights:
+    @pytest.mark.parametrize("name", ["torchvision:resnet18", "timm:resnet18", "timm:vit_tiny_patch16_224"])
+    def test_a_file(self, name, tmp_path):
+        import timm
+        import torchvision
+
+        library, _, model = name.partition(":")
+        torch.manual_seed(1)
+        made = timm.create_model(model) if library == "timm" else torchvision.models.get_model(model)
+        torch.save({"state_dict": made.state_dict()}, tmp_path / "w.pth")
+        backbone = backbones.build(name, image_size=224, weights=tmp_path / "w.pth").eval()
+        assert backbone.habits.size == 224
+        images = torch.rand(2, 3, 224, 224)
+        made.eval()
+        expected = (
+            made.forward_head(made.forward_features(images), pre_logits=True) if library == "timm" else None
+        )
+        if expected is None:
+            made.fc = nn.Identity()
+            expected = made(images)
+        assert torch.allclose(backbone(images), expected, atol=1e-5)
+
+    @pytest.mark.parametrize(
+        ("name", "file"),
+        [
+            ("torchvision:resnet18", "resnet18-f37072fd.pth in"),
+            ("timm:resnet18", "model.safetensors of timm/resnet18"),
+        ],
+    )
+    def test_what_cannot_be_fetched_is_named(self, name, file, monkeypatch, tmp_path):
+        monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+        monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
+        with pytest.raises(ValueError, match="not on this machine") as error:
+            backbones.build(name, weights="default")
+        assert file in str(error.value)
+        assert "--weights FILE" in str(error.value)
+
+    def test_a_file_of_another_architecture(self, tmp_path):
+        import torchvision
+
+        torch.save(torchvision.models.resnet18().state_dict(), tmp_path / "w.pth")
+        with pytest.raises(ValueError, match="another architecture") as error:
+            backbones.build("torchvision:resnet50", weights=tmp_path / "w.pth")
+        assert "missing" in str(error.value)
+
+    def test_local_files_first(self, monkeypatch, tmp_path):
+        """A file in torch's folder is taken without asking the web."""
+        import torchvision
+
+        monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+        folder = tmp_path / "hub" / "checkpoints"
+        folder.mkdir(parents=True)
+        torch.manual_seed(1)
+        made = torchvision.models.resnet18()
+        torch.save(made.state_dict(), folder / "resnet18-f37072fd.pth")
+        backbone = backbones.build("torchvision:resnet18", weights="default")
+        assert torch.equal(backbone.layers.conv1.weight, made.conv1.weight)
+        assert backbone.habits.mean == pytest.approx((0.485, 0.456, 0.406))

@@ -1,0 +1,50 @@
+"""EfficientNet-Lite0 with the ImageNet weights of a package, on photographs that ship with scikit-learn."""
+
+import pytest
+import torch
+from sklearn.datasets import load_sample_images
+
+from randomset.nn import backbones
+from randomset.nn.foreign import _timm_file
+from randomset.nn.weights import fill, read_weights
+from randomset.training.preparation import preprocess_for
+
+
+@pytest.fixture(scope="module")
+def photographs():
+    images = [torch.from_numpy(image).permute(2, 0, 1)[None] for image in load_sample_images().images]
+    return torch.cat(
+        [torch.nn.functional.interpolate(i.float(), (224, 224), mode="bilinear") for i in images]
+    )
+
+
+def test_it_knows_what_it_sees(photographs):
+    """The photographs are a Chinese temple and a flower."""
+    import timm
+
+    model = timm.create_model("tf_efficientnet_lite0")
+    file = _timm_file("tf_efficientnet_lite0", model.pretrained_cfg)
+    assert "efficientnet-lite0" in file.name
+    fill(model, read_weights(file), None, str(file))
+    backbone = backbones.build("timm:tf_efficientnet_lite0", weights="default")
+    standardise = preprocess_for(backbone, photographs.byte())
+    assert standardise is not None
+    with torch.no_grad():
+        p = model.eval()(standardise(photographs.byte())).softmax(1)
+    temple, flower = p
+    buildings = [538, 663, 668, 698, 832]  # ImageNet's dome, monastery, mosque, palace and stupa
+    assert temple[buildings].sum() > 0.3
+    assert int(temple.argmax()) in buildings
+    assert flower.amax() > 0.3
+
+
+def test_features_come_from_these_weights(photographs):
+    backbone = backbones.build("timm:tf_efficientnet_lite0", weights="default").eval()
+    assert (backbone.habits.mean[0], backbone.habits.std[0]) == (127 / 255, 128 / 255)
+    assert "by their order" in backbone.habits.remark
+    standardise = preprocess_for(backbone, photographs.byte())
+    assert standardise is not None
+    features = backbone(standardise(photographs.byte()))
+    assert features.shape == (2, 1280)
+    other = backbones.build("timm:tf_efficientnet_lite0").eval()
+    assert not torch.allclose(other(photographs / 255), features)
