@@ -19,6 +19,7 @@ from sklearn.datasets import load_digits
 
 import randomset
 from randomset import Budget, cli
+from randomset.cli.checks import alone_in
 from randomset.evaluation import Evaluation, Threshold
 from tests.texts import documents, tiny_bert
 
@@ -483,6 +484,7 @@ class TestComparison:
         folder = tmp_path_factory.mktemp("compared")
         rng = np.random.default_rng(0)
         np.savez(folder / "noise.npz", images=rng.integers(0, 256, (60, 8, 8), dtype=np.uint8))
+        np.savez(folder / "table.npz", features=rng.normal(size=(9, 64)))
         out = run("compare", "digits", *cls.OPTIONS, "--epochs", 1, cwd=folder)
         assert out.returncode == 0, out.stderr
         return folder, out.stdout
@@ -490,7 +492,9 @@ class TestComparison:
     def test_the_table_and_the_runs(self, compared):
         folder, said = compared
         table = (folder / "c" / "comparison.md").read_text()
-        assert table in said
+        assert re.search(
+            r"rsnn \(1\)\s+softmax \(1\)\naccuracy, %", said
+        )  # for a terminal, the other way round
         assert "| rsnn (1 seed) |" in table
         assert "noise: AUROC, %" in table
         assert "**" not in table  # one seed says nothing about who leads
@@ -523,6 +527,44 @@ class TestComparison:
         again = json.loads((folder / "c" / "comparison.json").read_text())["values"]
         for name in ("accuracy, %", "NLL, nats", "noise: AUROC, %", "parameters"):
             assert again[name] == first[name]
+
+    @pytest.mark.slow
+    def test_a_method_alone_joins_the_table(self, compared):
+        folder, _ = compared
+        shutil.copytree(folder / "c", folder / "d")
+        options = ("--methods", "temperature", "--ood", "noise=noise.npz", "--seeds", 1, "--out", "d")
+        out = run("compare", "digits", *options, "--epochs", 1, "--no-figures", cwd=folder)
+        assert out.returncode == 0, out.stderr
+        assert "Also in the table, since d has them: rsnn, softmax." in out.stdout
+        assert "epoch 1" not in out.stderr  # the softmax network was there to build on
+        rows = list(csv.DictReader(io.StringIO((folder / "d" / "comparison.csv").read_text())))
+        assert [row["method"] for row in rows] == ["temperature", "rsnn", "softmax"]
+        assert rows[0]["accuracy, % mean"] == rows[2]["accuracy, % mean"]
+
+    @pytest.mark.slow
+    def test_folders_that_are_not_whole(self, compared, monkeypatch, capsys):
+        folder, _ = compared
+        shutil.copytree(folder / "c", folder / "b")
+        options = [*self.OPTIONS[:-1], "b", "--epochs", 1, "--no-figures"]
+        place = folder / "b" / "softmax" / "seed-0"
+        (place / "model.safetensors").unlink()
+        code, error = run_here(monkeypatch, capsys, "compare", "digits", *options, cwd=folder)
+        assert code == 2
+        assert "a run has lost its model; got b/softmax/seed-0. Delete the folder" in error
+        content = json.loads((place / "split.json").read_text())
+        (place / "split.json").write_text(json.dumps({**content, "contents": "of other data"}))
+        code, error = run_here(monkeypatch, capsys, "compare", "digits", *options, cwd=folder)
+        assert code == 2
+        assert "the data are others than those of a run in the folder" in error
+
+    @pytest.mark.slow
+    def test_two_processes_in_one_folder(self, compared, monkeypatch, capsys):
+        folder, _ = compared
+        code, error = 0, ""
+        with alone_in(folder / "busy"):
+            code, error = run_here(monkeypatch, capsys, "train", "digits", "--out", "busy", cwd=folder)
+        assert code == 2
+        assert "another process works in this folder; got busy" in error
 
     @pytest.mark.slow
     def test_an_evaluation_of_other_data_does_not_get_into_the_table(self, compared):
@@ -564,9 +606,14 @@ class TestComparison:
             (["--learning-rate", 0.1], "learning_rate None instead of 0.1"),
             (["--ood", "noise2=nois.npz"], "nois.npz"),
             (["--ood", "test=noise.npz"], "this name means something else"),
+            (["--ood", "self=digits"], "the known data cannot be the unknown ones"),
+            (
+                ["--ood", "table=table.npz"],
+                "of another kind than the known ones; got Source(table: 9 features",
+            ),
             (["--ood-samples", 0], "--ood-samples is out of range"),
             (["--batch-size", 0], "batch_size is out of range"),
-            (["--methods", "rsnn,magic"], "not different methods; got rsnn,magic"),
+            (["--methods", "rsnn,magic"], "--methods has an unknown one; got magic"),
             (["--methods", "rsnn,rsnn"], "not different methods"),
             (["--seeds", 0], "--seeds"),
             (["--ood", "="], "NAME=SOURCE"),

@@ -92,6 +92,10 @@ class TestContract:
         for key, score in scores.items():
             assert torch.allclose(score, torch.cat([part[1][key] for part in parts]), atol=1e-4)
 
+    def test_nothing_to_predict(self, name):
+        with pytest.raises(RandomSetError, match="nothing to predict"):
+            make(name).predict(X[:0])
+
     def test_modes_come_back(self, name):
         model = make(name).train()
         model.predict(X)
@@ -219,6 +223,10 @@ class TestDropout:
 
 
 class TestTemperature:
+    def test_few_samples_without_an_error_hardly_move_it(self):
+        logits, labels = 5 * torch.eye(3), torch.arange(3)
+        assert 0.9 < make("softmax").calibrate(logits, labels) < 1.1
+
     def test_overconfident_logits_are_cooled(self):
         generator = torch.Generator().manual_seed(0)
         logits = torch.randn(4000, 3, generator=generator)
@@ -338,6 +346,17 @@ class TestLaplaceBridge:
             LaplaceBridge(Softmax(nn.Linear(2, 9000), 3, in_features=9000), "full")
         with pytest.raises(RandomSetError, match="no training data"):
             LaplaceBridge(make("softmax")).fit_posterior([])
+        with pytest.raises(RandomSetError, match="no posterior yet"):
+            LaplaceBridge(make("softmax")).predict(X)
+        with pytest.raises(RandomSetError, match="stands on a Softmax network; got Epinet"):
+            LaplaceBridge(make("epinet"))
+        with pytest.raises(RandomSetError, match="number of draws"):
+            LaplaceBridge(make("softmax"), samples=-1)
+
+    def test_a_data_set_is_cut_into_batches(self):
+        one, other = laplace("kron"), laplace("kron")
+        other.fit_posterior(torch.utils.data.TensorDataset(X, Y))
+        assert torch.allclose(one.predict(X)[0], other.predict(X)[0], atol=1e-6)
 
 
 class TestEpinet:

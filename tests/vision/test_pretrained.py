@@ -12,7 +12,7 @@ from randomset.training.preparation import preprocess_for
 
 @pytest.fixture(scope="module")
 def photographs():
-    images = [torch.from_numpy(image).permute(2, 0, 1)[None] for image in load_sample_images().images]
+    images = [torch.tensor(image).permute(2, 0, 1)[None] for image in load_sample_images().images]
     return torch.cat(
         [torch.nn.functional.interpolate(i.float(), (224, 224), mode="bilinear") for i in images]
     )

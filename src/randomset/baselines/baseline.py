@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from randomset.budgeting.batches import as_floating, call_with, evaluating, flat_features, moved
-from randomset.errors import RandomSetError
+from randomset.errors import RandomSetError, ShapeError
 
 __all__ = ["Baseline", "Uncertain", "from_samples"]
 
@@ -87,15 +87,25 @@ class Baseline(nn.Module):
         return nn.CrossEntropyLoss()
 
     @torch.no_grad()
-    def predict(self, inputs: Any) -> Uncertain:
-        """Predict a batch in evaluation mode: probabilities (B × N), scores by name (B), on the CPU.
+    def predict(self, inputs: Any, *, batch_size: int = 256) -> Uncertain:
+        """Predict in evaluation mode: probabilities (n × N), scores by name (n), on the CPU.
 
-        The same inputs give the same answer, whatever else is in the batch.
+        Tensors and arrays are cut into batches; the same inputs give the same answer, whatever else is in
+        the batch.
         """
         dtype = next(self.parameters()).dtype
+        given = as_floating(inputs, dtype)
+        if isinstance(given, Tensor) and not len(given):
+            raise ShapeError("there is nothing to predict", got=f"shape {tuple(given.shape)}")
+        found: list[Uncertain] = []
         with evaluating(self):
-            p, scores = self.uncertain(moved(as_floating(inputs, dtype), self.device))
-        return p.cpu(), {name: score.cpu() for name, score in scores.items()}
+            for part in given.split(batch_size) if isinstance(given, Tensor) else [given]:
+                p, scores = self.uncertain(moved(part, self.device))
+                found.append((p.cpu(), {name: score.cpu() for name, score in scores.items()}))
+        names = found[0][1]
+        return torch.cat([p for p, _ in found]), {
+            name: torch.cat([scores[name] for _, scores in found]) for name in names
+        }
 
 
 def from_samples(samples: Tensor) -> Uncertain:

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from scipy.optimize import minimize_scalar
 from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
 
 from randomset.baselines.baseline import Baseline, Uncertain, from_samples
 from randomset.baselines.softmax import Softmax
@@ -52,6 +53,10 @@ class LaplaceBridge(Baseline):
     ) -> None:
         # the network has its own backbone and preprocessing: they are not to be stored twice
         super().__init__(torch.nn.Identity(), network.num_classes, in_features=network.in_features)
+        if not isinstance(network, Softmax):
+            raise RandomSetError("a Laplace bridge stands on a Softmax network", got=type(network).__name__)
+        if samples < 0:
+            raise RandomSetError("the number of draws is out of range", got=samples, expected="0 or more")
         if structure not in ("kron", "full"):
             raise RandomSetError("unknown structure", got=structure, expected="'kron' or 'full'")
         width, n = network.in_features + 1, network.num_classes
@@ -71,7 +76,7 @@ class LaplaceBridge(Baseline):
         self.register_buffer("outputs_scale", torch.zeros(n if kron else 0, dtype=torch.double))
         size = 0 if kron else width * n
         self.register_buffer("covariance", torch.zeros(size, size, dtype=torch.double))
-        self.register_buffer("prior_precision", torch.ones((), dtype=torch.double))
+        self.register_buffer("prior_precision", torch.tensor(torch.nan, dtype=torch.double))
         generator = torch.Generator().manual_seed(0)
         self.register_buffer("draws", torch.randn(samples, n, generator=generator, dtype=torch.double))
 
@@ -82,7 +87,12 @@ class LaplaceBridge(Baseline):
 
     @torch.no_grad()
     def fit_posterior(self, batches: Iterable[Any]) -> float:
-        """See the training data once; return the prior precision δ that the evidence prefers."""
+        """See the training data once; return the prior precision δ that the evidence prefers.
+
+        The data are batches of (inputs, labels), such as a data loader's; a data set is cut into batches.
+        """
+        if isinstance(batches, Dataset):
+            batches = DataLoader(batches, batch_size=256)
         width, n = self.in_features + 1, self.num_classes
         kron = self.structure == "kron"
         left = torch.zeros(width, width, dtype=torch.double)
@@ -152,6 +162,10 @@ class LaplaceBridge(Baseline):
 
     def uncertain(self, inputs: Any) -> Uncertain:
         """Return the closed form, or the average over draws."""
+        if self.prior_precision.isnan():
+            raise RandomSetError(
+                "there is no posterior yet", remedy="Call fit_posterior(batches) with the training data first"
+            )
         mean, covariance = self.gaussian(inputs)
         if self.samples:
             root = torch.linalg.cholesky(covariance + 1e-9 * torch.eye(self.num_classes).to(covariance))

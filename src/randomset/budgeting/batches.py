@@ -63,8 +63,8 @@ def as_floating(inputs: Any, dtype: torch.dtype) -> Any:
 
 def flat_features(features: Tensor, channels_first: bool) -> Tensor:
     """Average what lies between samples and channels, so that features are (batch × F)."""
-    if features.dim() < 3:
-        return features.reshape(len(features), -1)
+    if features.dim() < 3:  # without len(…), which an export would take for a constant
+        return features if features.dim() == 2 else features[:, None]
     return features.flatten(2).mean(2) if channels_first else features.flatten(1, -2).mean(1)
 
 

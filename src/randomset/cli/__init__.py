@@ -49,6 +49,9 @@ def main() -> None:
         app()
     except RandomSetError as error:
         _fail(str(error))
+    except OSError as error:  # a disk that is full, a file where a folder should be, a name that is too long
+        place = f"; got {error.filename}" if error.filename else ""
+        _fail(f"the file system refused: {error.strerror or error}{place}")
     except KeyboardInterrupt:
         typer.echo("Stopped.", err=True)
         sys.exit(130)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from randomset.errors import FileFormatError, RandomSetError
 
-__all__ = ["as_place", "check_seed", "check_writable", "number_or_auto", "share_or_number"]
+__all__ = ["alone_in", "as_place", "check_seed", "check_writable", "number_or_auto", "share_or_number"]
 
 
 def as_place(source: str) -> str:
@@ -17,6 +19,27 @@ def as_place(source: str) -> str:
 
     named = source in ("", "digits", *KNOWN)
     return source if named or not Path(source).exists() else str(Path(source).resolve())
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Refuse to work in a folder that another process works in; its end, however, frees it."""
+    try:
+        import fcntl
+    except ImportError:  # on Windows there is no such lock
+        yield
+        return
+    check_writable(folder / ".lock")
+    with (folder / ".lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise RandomSetError(
+                "another process works in this folder",
+                got=str(folder),
+                remedy="Wait until it ends, or choose another folder",
+            ) from None
+        yield
 
 
 def number_or_auto(sets: str) -> Any:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from randomset.cli.checks import as_place, check_writable, number_or_auto
-from randomset.errors import FileFormatError, RandomSetError
+from randomset.cli.checks import alone_in, as_place, check_writable, number_or_auto
+from randomset.errors import FileFormatError, RandomSetError, ShapeError
 
 if TYPE_CHECKING:
     from randomset.training.method import MethodConfig
@@ -23,7 +23,7 @@ __all__ = ["compare"]
 def compare(
     source: Annotated[str, typer.Argument(metavar="SOURCE", help="labelled data, as for `randomset train`")],
     methods: Annotated[
-        str, typer.Option(help="names behind commas, as for `randomset train --method`")
+        str, typer.Option(help="names separated by commas, as for `randomset train --method`")
     ] = "rsnn,softmax,ensemble,laplace-bridge,fsvi,epinet",
     ood: Annotated[
         list[str] | None,
@@ -59,10 +59,12 @@ def compare(
     from randomset.training.report import TrainingStopped
 
     names = [name.strip() for name in methods.split(",") if name.strip()]
-    if not names or len(set(names)) != len(names) or not set(names) <= set(METHODS):
+    if strange := [name for name in names if name not in METHODS]:
         raise RandomSetError(
-            "--methods are not different methods", got=methods, expected=f"some of {', '.join(METHODS)}"
+            "--methods has an unknown one", got=strange[0], expected=f"some of {', '.join(METHODS)}"
         )
+    if not names or len(set(names)) != len(names):
+        raise RandomSetError("--methods are not different methods", got=methods)
     for option, value in (("--seeds", seeds), ("--ood-samples", 1 if ood_samples is None else ood_samples)):
         if value < 1:
             raise RandomSetError(f"{option} is out of range", got=value, expected="1 or more")
@@ -82,36 +84,55 @@ def compare(
     ]
     for config, run in runs:
         _check_same(run, config)
-    marks = _contents(runs[0][0], names, unknown)
+    marks = _contents(runs[0][0], unknown)
+    for _, run in runs:
+        _check_data(run, marks[""])
+    others = [name for name in METHODS if name not in names and _is_whole(out / name, seeds)]
+    for name in others:
+        _check_same(out / name / "seed-0", MethodConfig(method=name, **settings))
+    if others:
+        typer.echo(f"Also in the table, since {out} has them: {', '.join(others)}.")
+        names += others
     started, trained = time.perf_counter(), 0
     for number, (config, run) in enumerate(runs):
         if (run / "test.json").exists():
             continue
         left = sum(not (other / "test.json").exists() for _, other in runs[number:])
         spent = time.perf_counter() - started
-        guess = f", about {spent / trained * left / 60:.0f} minutes to go" if trained else ""
+        guess = f", {max(1, round(spent / trained * left / 60))} min to go" if trained else ""
         typer.echo(f"{number + 1} of {len(runs)}: {config.method}, seed {config.seed}{guess}")
         base = out / "softmax" / f"seed-{config.seed}"
         built = config.method in ("temperature", "laplace-bridge") and (base / "test.json").exists()
         try:
-            resume = (run / "config.json").exists()
-            train_run(config, run, resume=resume, base=base if built else None)
+            with alone_in(run):
+                resume = (run / "config.json").exists()
+                train_run(config, run, resume=resume, base=base if built else None)
         except TrainingStopped as stop:
-            typer.echo("Stopped. The same command goes on from here.", err=True)
+            typer.echo(_STOPPED, err=True)
             raise typer.Exit(128 + stop.signal) from None
+        except KeyboardInterrupt:
+            typer.echo(_STOPPED, err=True)
+            raise typer.Exit(130) from None
+        except FileFormatError as error:
+            if not (run / "checkpoints").exists():
+                raise
+            raise FileFormatError(f"{error}. To train it anew, delete {run}") from None
         trained += 1
     results: dict[str, list[Any]] = {name: [] for name in names}
     costs: dict[str, list[dict[str, float]]] = {name: [] for name in names}
-    for config, run in runs:
-        mark = {"contents": marks, "ood": unknown, "ood_samples": ood_samples, "seed": config.seed}
-        results[config.method].append(_measured(run, mark, figures))
-        costs[config.method].append(_costs(run))
-    for seed in range(seeds):
-        models = {name: out / name / f"seed-{seed}" for name in names}
-        for name, milliseconds in _timed(models).items():
-            costs[name][seed]["milliseconds"] = milliseconds
+    try:
+        for seed in range(seeds):
+            mark = {"contents": marks, "ood": unknown, "ood_samples": ood_samples, "seed": seed}
+            models = {name: out / name / f"seed-{seed}" for name in names}
+            times = _timed(models, out / f"timing-{seed}.json")
+            for name, run in models.items():
+                results[name].append(_measured(run, mark, figures))
+                costs[name].append({**_costs(run), "milliseconds": times[name]})
+    except KeyboardInterrupt:
+        typer.echo(_STOPPED, err=True)
+        raise typer.Exit(130) from None
     comparison = Comparison(results, costs)
-    typer.echo("\n" + comparison.to_markdown())
+    typer.echo("\n" + comparison.to_text())
     for path in comparison.save(out):
         typer.echo(f"Wrote {path}.")
     if figures and unknown:
@@ -122,6 +143,7 @@ def compare(
             typer.echo(f"Wrote {path}.")
 
 
+_STOPPED = "Stopped. The same command goes on from here."
 MEASURED = "comparison"
 """The folder of a run with what was measured for the table; `randomset evaluate` writes elsewhere."""
 
@@ -148,7 +170,26 @@ def _check_same(run: Path, config: MethodConfig) -> None:
         )
 
 
-def _contents(config: MethodConfig, names: list[str], unknown: dict[str, str]) -> dict[str, str]:
+def _check_data(run: Path, mark: str) -> None:
+    """Refuse to go on with runs of other data, before anything is trained."""
+    try:
+        contents = json.loads((run / "split.json").read_text(encoding="utf-8")).get("contents")
+    except (OSError, ValueError, AttributeError):
+        return  # there is none yet, or its reader will say what is wrong
+    if contents not in (None, mark):
+        raise FileFormatError(
+            "the data are others than those of a run in the folder",
+            got=str(run),
+            remedy="Bring the old data back, or choose another folder with --out",
+        )
+
+
+def _is_whole(folder: Path, seeds: int) -> bool:
+    """Say whether a method was trained with every seed."""
+    return all((folder / f"seed-{seed}" / "test.json").exists() for seed in range(seeds))
+
+
+def _contents(config: MethodConfig, unknown: dict[str, str]) -> dict[str, str]:
     """Load all data once before the work, so that what cannot be used is said now; return their marks."""
     from randomset.data.sources import load_source
     from randomset.data.splits import fingerprint
@@ -156,21 +197,30 @@ def _contents(config: MethodConfig, names: list[str], unknown: dict[str, str]) -
     columns: dict[str, Any] = {"label": config.label_column, "text": config.text_column}
     size = None if config.size is None else (config.size, config.size)
     data = load_source(config.source, size=size, **columns)
-    rivals = [name for name in names if name != "rsnn"]
-    if data.labels.dim() > 1 and rivals:
+    if data.labels.dim() > 1:
         raise RandomSetError(
-            "only random-set networks take set-valued labels",
-            got=f"{', '.join(rivals)} for {data.name}",
-            remedy="Compare --methods rsnn alone, or give one class for each sample",
+            "methods are compared on data with one class for each sample",
+            got=f"set-valued labels of {data.name}",
+            remedy="randomset train takes them",
         )
-    if "temperature" in names and not config.validation:
-        raise RandomSetError("a temperature needs validation data", got="none")
     marks = {"": fingerprint(data)}
     for name, source in unknown.items():
         if name in ("test", "validation", "calibration"):
             raise RandomSetError("this name means something else", got=f"--ood {name}=…", expected="another")
-        text = columns if data.kind == "text" else {}
-        marks[name] = fingerprint(load_source(source, "test", labelled=False, size=size, **text))
+        if as_place(source) == config.source and config.test:
+            raise RandomSetError("the known data cannot be the unknown ones", got=f"--ood {name}={source}")
+        more: dict[str, Any] = {"columns": data.columns} if data.kind == "features" else {}
+        other = load_source(source, "test", labelled=False, size=size, **columns, **more)
+        alike = other.kind == data.kind
+        if alike and data.kind == "features":
+            alike = other.inputs.shape[1:] == data.inputs.shape[1:]
+        if not alike:
+            raise ShapeError(
+                "the unknown data are of another kind than the known ones",
+                got=repr(other),
+                expected=f"what {data!r} holds",
+            )
+        marks[name] = fingerprint(other)
     return marks
 
 
@@ -179,15 +229,17 @@ def _measured(run: Path, mark: dict[str, Any], figures: bool) -> Any:
     from randomset.cli.evaluate import evaluate_run
     from randomset.evaluation.result import Evaluation
 
-    folder, digest = run / MEASURED, hashlib.blake2b(digest_size=8)
-    digest.update((run / "model.safetensors").read_bytes())
-    mark = {**mark, "model": digest.hexdigest(), "figures": figures}
+    folder = run / MEASURED
+    mark = {**mark, "model": _digest(run), "figures": figures}
     try:
         kept = json.loads((folder / "measured.json").read_text(encoding="utf-8"))
         if {**kept, "figures": kept["figures"] or not figures} == {**mark, "figures": True}:
-            return Evaluation.load(folder).numbers
+            numbers = Evaluation.load(folder).numbers
+            if set(numbers["ood"]) == set(mark["ood"]) and "test" in numbers:
+                return numbers
     except (OSError, ValueError, KeyError, TypeError):  # FileFormatError is a ValueError
         pass
+    typer.echo(f"Measuring {run} …")
     result = evaluate_run(
         run,
         ood=mark["ood"],
@@ -196,6 +248,7 @@ def _measured(run: Path, mark: dict[str, Any], figures: bool) -> Any:
         sweeps=False,
         timing=False,
         figures=figures,
+        quiet=True,
         out=folder,
     )
     (folder / "measured.json").write_text(json.dumps(mark) + "\n", encoding="utf-8")
@@ -211,17 +264,37 @@ def _costs(run: Path) -> dict[str, float]:
     return {"parameters": count} | ({} if seconds is None else {"seconds": float(seconds)})
 
 
-def _timed(runs: dict[str, Path]) -> dict[str, float]:
-    """Time one prediction of every model, in turns."""
+def _digest(run: Path) -> str:
+    try:
+        return hashlib.blake2b((run / "model.safetensors").read_bytes(), digest_size=8).hexdigest()
+    except OSError:
+        raise FileFormatError(
+            "a run has lost its model",
+            got=str(run),
+            remedy="Delete the folder: the same command trains it anew",
+        ) from None
+
+
+def _timed(runs: dict[str, Path], path: Path) -> dict[str, float]:
+    """Time one prediction of every model, in turns, unless these very models were timed before."""
     import torch
 
     from randomset.evaluation.timing import in_turns
     from randomset.training.rival_storage import load_model
 
+    marks = {name: _digest(run) for name, run in runs.items()}
+    try:
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        if kept["models"] == marks:
+            return {name: float(kept["milliseconds"][name]) for name in runs}
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
     models = {name: load_model(run) for name, run in runs.items()}
     shape = next(iter(models.values())).notes["input_shape"]
     one = torch.randint(1, 100, (1, *shape)) if len(shape) == 1 and _reads(models) else torch.rand(1, *shape)
-    return in_turns(models, one)
+    found = in_turns(models, one)
+    path.write_text(json.dumps({"models": marks, "milliseconds": found}) + "\n", encoding="utf-8")
+    return found
 
 
 def _reads(models: dict[str, Any]) -> bool:

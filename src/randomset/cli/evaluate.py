@@ -105,6 +105,7 @@ def evaluate_run(
     out: Path | None = None,
     seed: int = 0,
     devices: int = 1,
+    quiet: bool = False,
     **options: Any,
 ) -> Evaluation:
     """Measure what is in a run folder, write everything, say the most important; options go to `evaluate`."""
@@ -146,17 +147,18 @@ def evaluate_run(
         "ood": unknown,
         "config": load.config,
     }
-    for remark in result["remarks"]:
-        typer.echo(f"{remark}.")
-    typer.echo(result.summary)
+    if not quiet:
+        for remark in result["remarks"]:
+            typer.echo(f"{remark}.")
+        typer.echo(result.summary)
     folder.mkdir(parents=True, exist_ok=True)
     written = result.save(folder)
     if held is not None:
         found = result["threshold"]
-        written.append(Threshold(found["score"], found["value"], found["share"]).save(run))
+        written.append(Threshold(found["score"], found["value"], found["share"]).save(folder))
     if figures:
         written += _drawn(result, folder / "figures")
-    for path in written:
+    for path in written if not quiet else []:
         typer.echo(f"Wrote {path}.")
     return result
 

@@ -115,9 +115,7 @@ class _Answers:
                 self.answer = model.predict(inputs, batch_size=batch_size)
                 found = Prediction.from_random_set(self.answer)
             else:
-                found = Prediction.concatenate(
-                    [Prediction(*model.predict(part)) for part in inputs.split(batch_size)]
-                )
+                found = Prediction(*model.predict(inputs, batch_size=batch_size))
         except RuntimeError as error:  # torch's own words on shapes that do not fit
             raise ShapeError(
                 "the network cannot take these inputs",

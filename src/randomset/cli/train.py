@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from randomset.cli.checks import as_place, check_seed, number_or_auto, share_or_number
+from randomset.cli.checks import alone_in, as_place, check_seed, number_or_auto, share_or_number
 from randomset.errors import FileFormatError, RandomSetError
 
 if TYPE_CHECKING:
@@ -135,6 +136,12 @@ def train(
     for name, value in (("validation", validation), ("calibration", calibration), ("test", test)):
         typed[name] = share_or_number(value, usual[name], name)
     check_seed(seed)
+    own = ("sets", "budget", "reducer", "hidden", "first_epochs", "alpha", "beta")
+    if method != "rsnn" and (idle := [name for name in own if _was_given(context, name)]):
+        raise RandomSetError(
+            "this option is for random-set networks alone",
+            got=f"--{idle[0].replace('_', '-')} with --method {method}",
+        )
     given = {name for name in typed if _was_given(context, {"num_sets": "sets"}.get(name, name))}
     if int(os.environ.get("WORLD_SIZE", 1)) > 1:
         raise RandomSetError(
@@ -151,10 +158,13 @@ def train(
         typer.echo(f"{out} is trained already. Next: randomset evaluate {out}")
         return
     try:
-        threshold = train_run(settings, out, budget=budget, resume=resume, strict=strict)
+        with alone_in(out):
+            threshold = train_run(settings, out, budget=budget, resume=resume, strict=strict)
     except TrainingStopped as stop:  # typer would swallow a KeyboardInterrupt and its message
         typer.echo(
-            f"Stopped. What was learned is saved. To go on: randomset train --out {out} --resume", err=True
+            "Stopped. What was learned is saved. To go on: "
+            f"randomset train --out {shlex.quote(str(out))} --resume",
+            err=True,
         )
         raise typer.Exit(128 + stop.signal) from None
     if threshold is not None:

@@ -68,13 +68,13 @@ class Column:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Evaluations of several methods, a list of one for each seed, as `Evaluation.numbers` holds them.
+    """Evaluations of several methods, a list of one for each seed: `Evaluation`, or the numbers in it.
 
     `costs` are numbers that an evaluation does not know, by method and name: `seconds` of training,
     `parameters`, and `milliseconds` of a prediction.
     """
 
-    results: Mapping[str, Sequence[Mapping[str, Any]]]
+    results: Mapping[str, Sequence[Any]]
     costs: Mapping[str, Sequence[Mapping[str, float]]]
 
     @property
@@ -86,7 +86,7 @@ class Comparison:
         def of(*path: str) -> dict[str, list[float]]:
             found: dict[str, list[float]] = {}
             for method, each in self.results.items():
-                values = [_at(numbers, path) for numbers in each]
+                values = [_at(_numbers(one), path) for one in each]
                 found[method] = [value for value in values if value is not None]
             return found
 
@@ -98,7 +98,7 @@ class Comparison:
             Column("ECE, one temperature", of("test", "scaled", "ece"), False, digits=4),
             Column("entropy, bits", of("test", "scores", "entropy", "mean"), digits=3),
         ]
-        first = next(each[0] for each in self.results.values() if each)
+        first = _numbers(next(each[0] for each in self.results.values() if each))
         for name in first["ood"]:
             by = ("ood", name, "scores", "entropy")
             columns += [
@@ -111,18 +111,18 @@ class Comparison:
             columns.append(Column(f"{name}: AUROC by its own score, %", own, True, 100))
         for key, title, digits in (
             ("milliseconds", "one prediction, ms", 2),
-            ("seconds", "training, s", 0),
+            ("seconds", "training, s", 1),
             ("parameters", "parameters", 0),
         ):
             values = {m: [cost[key] for cost in each if key in cost] for m, each in self.costs.items()}
-            columns.append(Column(title, values, False if digits else None, digits=digits))
+            columns.append(Column(title, values, False if key == "milliseconds" else None, digits=digits))
         return [column for column in columns if any(column.values.values())]
 
     def _own(self, method: str, name: str) -> list[float]:
         """Return the AUROC of what a method offers beside the entropy: width, information or vacuity."""
         found = []
-        for numbers in self.results[method]:
-            scores = numbers["ood"][name]["scores"]
+        for one in self.results[method]:
+            scores = _numbers(one)["ood"][name]["scores"]
             for score in ("credal width", "mutual information", "vacuity"):
                 if score in scores:
                     found.append(scores[score]["auroc"])
@@ -139,6 +139,17 @@ class Comparison:
             name = f"{method} ({len(each)} seed{'s' if len(each) != 1 else ''})"
             lines.append(f"| {name} | " + " | ".join(c.cell(method) for c in columns) + " |")
         return "\n".join(lines) + "\n"
+
+    def to_text(self) -> str:
+        """Write the table for a terminal: a line for each measure, a column for each method."""
+        columns = self.columns
+        head = ["", *(f"{method} ({len(each)})" for method, each in self.results.items())]
+        rows = [head, *([c.name, *(c.cell(method) for method in self.results)] for c in columns)]
+        widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+        lines = [
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows
+        ]
+        return "\n".join(line.rstrip() for line in lines) + "\n"
 
     def to_csv(self) -> str:
         """Write a row for each method, with mean and deviation of every measure in columns of their own."""
@@ -173,6 +184,11 @@ class Comparison:
             with replacing(paths[-1]) as temporary:
                 temporary.write_text(text, encoding="utf-8")
         return paths
+
+
+def _numbers(evaluation: Any) -> Mapping[str, Any]:
+    """Take the numbers out of an `Evaluation`; they may come as they are."""
+    return getattr(evaluation, "numbers", evaluation)
 
 
 def _at(numbers: Any, path: Sequence[str]) -> float | None:

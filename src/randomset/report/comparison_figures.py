@@ -51,7 +51,7 @@ def plot_entropies(results: Mapping[str, Evaluation], note: str = "") -> Figure:
         )
     ax.set_xticks(range(len(results)), [plain(method) for method in results])
     ax.set_ylabel(f"mean entropy, bits{note}")
-    ax.legend(frameon=False)
+    ax.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=min(len(names), 3))
     return figure
 
 
@@ -63,9 +63,11 @@ def draw_comparison(runs: Mapping[str, Path], folder: Path) -> list[Path]:
     note = " (first seed)"
     figures = {f"curves_{name}": plot_curves(results, name, note=note) for name in unknown}
     figures["entropies"] = plot_entropies(results, note)
-    paths = []
+    paths: list[Path] = []
     for name, figure in figures.items():
-        paths.append(folder / f"{name.replace('/', '-')}.png")
+        short = name.replace("/", "-")[:100]
+        taken = sum(path.stem.startswith(short) for path in paths)
+        paths.append(folder / f"{short}{f'_{taken + 1}' if folder / f'{short}.png' in paths else ''}.png")
         with replacing(paths[-1]) as temporary:
             figure.savefig(temporary, format="png", dpi=150)
     return paths

@@ -50,18 +50,22 @@ def draw_curves(lines: Mapping[str, tuple[NDArray[np.float64], NDArray[np.float6
 
     figure, (roc, precision_recall) = panels(1, 2, (10, 5 + 0.2 * len(lines)))
     roc.plot([0, 1], [0, 1], color="0.6", linewidth=0.8)
+    chances = {len(other) / (len(known) + len(other)) for known, other in lines.values()}
     for i, (name, (known, other)) in enumerate(lines.items()):
         scores = np.concatenate([known, other])
         target = np.arange(len(scores)) >= len(known)
         false, true, _ = roc_curve(target, scores)
         roc.plot(false, true, label=f"{auc(false, true):.3f}  {plain(name)}", **_look(i))
         precision, recall, _ = precision_recall_curve(target, scores)
-        label = f"{average_precision_score(target, scores):.3f}  {plain(name)}, chance {target.mean():.2f}"
+        label = f"{average_precision_score(target, scores):.3f}  {plain(name)}"
+        label += "" if len(chances) == 1 else f", chance {target.mean():.2f}"
         precision_recall.plot(recall, precision, label=label, drawstyle="steps-post", **_look(i))
     roc.set_xlabel("test inputs taken for unknown (false positive rate)")
     roc.set_ylabel("unknown inputs found (true positive rate)")
     precision_recall.set_xlabel("unknown inputs found (recall)")
     precision_recall.set_ylabel("truly unknown among those found (precision)")
+    if len(chances) == 1:
+        precision_recall.axhline(*chances, color="0.6", linewidth=0.8)  # what guessing would reach
     for ax, area in ((roc, "AUROC"), (precision_recall, "AUPRC")):
         ax.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
         ax.legend(title=area, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.14))

@@ -216,7 +216,12 @@ def _batched(data: Any, what: str, batch_size: int, workers: int, **order: Any) 
 
 def _paired(data: Any) -> Any:
     """Take a tuple of tensors, (inputs, labels) and perhaps weights, for the data set that it means."""
-    if isinstance(data, tuple) and len(data) > 1 and all(isinstance(part, Tensor) for part in data):
+    if (
+        isinstance(data, tuple)
+        and len(data) > 1
+        and all(isinstance(part, (Tensor, np.ndarray)) for part in data)
+    ):
+        data = tuple(torch.as_tensor(part) for part in data)
         if len({len(part) for part in data}) > 1:
             raise ShapeError("inputs and labels differ in number", got=[len(part) for part in data])
         return TensorDataset(*data)

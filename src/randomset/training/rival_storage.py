@@ -32,10 +32,11 @@ _FORMAT, _VERSION = "randomset.rival", 1
 _KINDS = {kind.method: kind for kind in (Softmax, MCDropout, Evidential, Epinet, FSVI)}
 
 
-def save_rival(model: Baseline, folder: Path) -> Path:
+def save_rival(model: Baseline, folder: str | Path) -> Path:
     """Write a model with its notes into a folder."""
     from safetensors.torch import save_file
 
+    folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     header = {"format": _FORMAT, "version": _VERSION, "model": _description(model), "notes": model.notes}
     state = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in model.state_dict().items()}
