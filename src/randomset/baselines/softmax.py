@@ -49,8 +49,8 @@ def likeliest_temperature(logits: Tensor, labels: Tensor) -> float:
 
     Without it, a few samples that are all classified rightly would ask for T → 0.
 
-    >>> sure = torch.tensor([[4.0, 0.0]] * 400)
-    >>> labels = torch.tensor([0, 0, 0, 1] * 100)       # right three times of four, as softmax(1.1, 0) says
+    >>> sure = torch.tensor([[4.0, 0.0]] * 4000)
+    >>> labels = torch.tensor([0, 0, 0, 1] * 1000)      # right three times of four, as softmax(1.1, 0) says
     >>> round(likeliest_temperature(sure, labels), 1)
     3.6
     >>> round(likeliest_temperature(sure[:3], labels[:3]), 2)

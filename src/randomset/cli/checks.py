@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,12 @@ def alone_in(folder: Path) -> Iterator[None]:
                 got=str(folder),
                 remedy="Wait until it ends, or choose another folder",
             ) from None
-        yield
+        try:
+            yield
+        finally:
+            (folder / ".lock").unlink(missing_ok=True)
+            with suppress(OSError):
+                folder.rmdir()  # if nothing else came into it
 
 
 def number_or_auto(sets: str) -> Any:

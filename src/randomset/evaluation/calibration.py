@@ -78,8 +78,8 @@ def tempered(probabilities: Tensor, temperature: float) -> Tensor:
 def fitted_temperature(probabilities: Tensor, labels: Tensor) -> float:
     """Return the temperature at which the labels are likeliest; for validation data.
 
-    >>> sure = torch.tensor([[0.99, 0.01]] * 400)
-    >>> round(fitted_temperature(sure, torch.tensor([0, 0, 0, 1] * 100)), 1)  # p = 0.75 suits three of four
+    >>> sure = torch.tensor([[0.99, 0.01]] * 4000)
+    >>> round(fitted_temperature(sure, torch.tensor([0, 0, 0, 1] * 1000)), 1)  # p = 0.75 suits three of four
     4.1
     """
     check_labels(probabilities, labels)
