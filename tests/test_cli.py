@@ -528,7 +528,6 @@ class TestComparison:
         for name in ("accuracy, %", "NLL, nats", "noise: AUROC, %", "parameters"):
             assert again[name] == first[name]
 
-    @pytest.mark.slow
     def test_a_method_alone_joins_the_table(self, compared):
         folder, _ = compared
         shutil.copytree(folder / "c", folder / "d")
@@ -541,7 +540,6 @@ class TestComparison:
         assert [row["method"] for row in rows] == ["temperature", "rsnn", "softmax"]
         assert rows[0]["accuracy, % mean"] == rows[2]["accuracy, % mean"]
 
-    @pytest.mark.slow
     def test_folders_that_are_not_whole(self, compared, monkeypatch, capsys):
         folder, _ = compared
         shutil.copytree(folder / "c", folder / "b")
@@ -557,7 +555,6 @@ class TestComparison:
         assert code == 2
         assert "the data are others than those of a run in the folder" in error
 
-    @pytest.mark.slow
     def test_two_processes_in_one_folder(self, compared, monkeypatch, capsys):
         folder, _ = compared
         code, error = 0, ""
@@ -566,7 +563,6 @@ class TestComparison:
         assert code == 2
         assert "another process works in this folder; got busy" in error
 
-    @pytest.mark.slow
     def test_an_evaluation_of_other_data_does_not_get_into_the_table(self, compared):
         """`randomset evaluate` of a run, a new file of unknown data, a damaged file: measured again."""
         folder, _ = compared
@@ -628,6 +624,7 @@ class TestComparison:
         assert "Traceback" not in error
 
 
+@pytest.mark.slow
 class TestTexts:
     """A tiny encoder with random weights reads short texts."""
 
@@ -671,7 +668,6 @@ class TestTexts:
         assert found["ood"]["strange"]["samples"] == 3
         assert found["test"]["samples"] == 18
 
-    @pytest.mark.slow
     def test_frozen_with_a_rival(self, read):
         folder, _ = read
         options = ("--backbone", "hf:bert", "--weights", "default", "--freeze", "--epochs", 2)

@@ -132,6 +132,7 @@ class TestContract:
         assert (type(again), again.notes) == (type(model), model.notes)
         assert torch.equal(again.predict(X)[0], model.predict(X)[0])
 
+    @pytest.mark.slow
     def test_scores_grow_away_from_the_data(self, name):
         """Trained for a while, every score is higher between the classes than in their middle."""
         model = make(name).train()

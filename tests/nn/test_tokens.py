@@ -11,6 +11,8 @@ from randomset.nn import backbones
 from randomset.nn.tokens import TokenEncoder, load_tokenizer, tokenised
 from tests.texts import tiny_bert
 
+pytestmark = pytest.mark.slow  # transformers takes seconds to import
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):

@@ -100,6 +100,7 @@ def settings(weights, **changes):
     return MethodConfig(**{**fields, **changes})
 
 
+@pytest.mark.slow
 class TestFrozen:
     def test_the_head_alone_learns(self, digits, weights, tmp_path):
         source, rest, held = digits
@@ -121,7 +122,6 @@ class TestFrozen:
         inputs = source.inputs[held]
         assert torch.equal(again.predict(inputs).mass, network.predict(inputs).mass)
 
-    @pytest.mark.slow
     @pytest.mark.parametrize("method", [name for name in METHODS if name != "rsnn"])
     def test_rivals_too(self, method, digits, weights, tmp_path):
         source, rest, held = digits
@@ -134,7 +134,6 @@ class TestFrozen:
         save_rival(model, tmp_path)
         assert torch.equal(load_model(tmp_path).predict(source.inputs[held])[0], p)
 
-    @pytest.mark.slow
     def test_all_weights_learn_from_where_they_are(self, digits, weights):
         source, rest, held = digits
         config = settings(weights, freeze=False, epochs=5)
@@ -149,9 +148,10 @@ class TestFrozen:
             result.network.backbone.state_dict()["layers.0.weight"], before["layers.0.weight"]
         )
 
-    def test_without_weights_it_makes_no_sense(self):
-        with pytest.raises(RandomSetError, match="freeze without weights"):
-            MethodConfig(freeze=True).checked()
+
+def test_freezing_without_weights_makes_no_sense():
+    with pytest.raises(RandomSetError, match="freeze without weights"):
+        MethodConfig(freeze=True).checked()
 
 
 def test_what_weights_are_used_to_comes_first():

@@ -32,10 +32,10 @@ def test_it_knows_what_it_sees(photographs):
     with torch.no_grad():
         p = model.eval()(standardise(photographs.byte())).softmax(1)
     temple, flower = p
-    buildings = [538, 663, 668, 698, 832]  # ImageNet's dome, monastery, mosque, palace and stupa
-    assert temple[buildings].sum() > 0.3
+    buildings = [442, 483, 538, 663, 698, 832]  # bell cote, castle, dome, monastery, palace and stupa
     assert int(temple.argmax()) in buildings
-    assert flower.amax() > 0.3
+    assert temple[buildings].sum() > 0.5
+    assert int(flower.argmax()) == 985  # daisy
 
 
 def test_features_come_from_these_weights(photographs):
