@@ -1,11 +1,13 @@
 """Settings that hold for every test."""
 
+import os
+
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
     "randomset",
     deadline=None,  # machines are noisy
-    max_examples=40,
+    max_examples=15 if os.environ.get("RANDOMSET_QUICK") else 40,  # `make quick` sets it
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow],
 )
