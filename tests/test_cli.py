@@ -668,6 +668,25 @@ class TestTexts:
         assert found["ood"]["strange"]["samples"] == 3
         assert found["test"]["samples"] == 18
 
+    def test_compared_twice(self, read):
+        """Frozen, with a method that would build on another; the second call finds everything as it was."""
+        folder, _ = read
+        options = (
+            "--methods",
+            "rsnn,softmax,laplace-bridge",
+            "--backbone",
+            "hf:bert",
+            "--weights",
+            "default",
+        )
+        more = ("--freeze", "--seeds", 1, "--epochs", 1, "--no-figures", "--out", "c")
+        for call in range(2):
+            out = run(
+                "compare", "texts.csv", *options, *more, cwd=folder, RANDOMSET_CACHE=str(folder / "cache")
+            )
+            assert out.returncode == 0, out.stderr
+            assert ("Measuring" in out.stdout) == (call == 0)
+
     def test_frozen_with_a_rival(self, read):
         folder, _ = read
         options = ("--backbone", "hf:bert", "--weights", "default", "--freeze", "--epochs", 2)

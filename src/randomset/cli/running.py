@@ -104,7 +104,8 @@ def train_run(
         else:
             known = None if base is None else load_model(base)
             if isinstance(known, Softmax):
-                seconds.append(float(known.notes.get("seconds", 0.0)))
+                if not seconds:  # what was spent before an interruption has it already
+                    seconds.append(float(known.notes.get("seconds", 0.0)))
                 shared["base"] = known
             model = train_rival(settings, data.inputs, data.labels, data.classes, **shared)
     found, entropy = _measured(model, tested), None
