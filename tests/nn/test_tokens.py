@@ -8,7 +8,7 @@ import torch
 from randomset import Budget, RandomSetNetwork
 from randomset.errors import RandomSetError
 from randomset.nn import backbones
-from randomset.nn.tokens import TokenEncoder, load_tokenizer, tokenised
+from randomset.nn.tokens import TokenEncoder, load_tokenizer, most_tokens, tokenised
 from tests.texts import tiny_bert
 
 pytestmark = pytest.mark.slow  # transformers takes seconds to import
@@ -100,3 +100,16 @@ class TestEncoder:
 def test_names_that_mean_nothing(name):
     with pytest.raises(RandomSetError, match="unknown backbone"):
         backbones.build(name)
+
+
+@pytest.mark.parametrize(
+    ("settings", "most"),
+    [
+        ({"model_type": "bert", "max_position_embeddings": 32}, 32),
+        ({"model_type": "roberta", "max_position_embeddings": 514, "pad_token_id": 1}, 512),
+        ({"model_type": "t5"}, None),
+    ],
+)
+def test_how_long_a_text_may_be(settings, most, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(settings))
+    assert most_tokens(tmp_path) == most

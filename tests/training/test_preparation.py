@@ -9,10 +9,10 @@ from randomset.data import load_source
 from randomset.errors import RandomSetError
 from randomset.nn import backbones
 from randomset.nn.foreign import Habits
-from randomset.training import fit
+from randomset.training import Recipe, fit
 from randomset.training.loaders import EpochLoader
 from randomset.training.method import METHODS, MethodConfig, train_method
-from randomset.training.preparation import backbone_for, kept_features, preprocess_for
+from randomset.training.preparation import backbone_for, kept_features, preprocess_for, scaled_features
 from randomset.training.rival_storage import load_model, save_rival
 from randomset.training.rivals import train_rival
 
@@ -114,7 +114,12 @@ class TestFrozen:
         network = result.network
         assert network.backbone_frozen
         before = torch.load(weights, weights_only=True)
-        assert all(torch.equal(t, before[name]) for name, t in network.backbone.state_dict().items())
+        inner, scale = network.backbone.layers.children()
+        assert all(torch.equal(t, before[name]) for name, t in inner.state_dict().items())
+        found = network.features(source.inputs[rest])  # of one scale, as the head has learned from them
+        moving = scale.std != 1  # some never change
+        assert torch.allclose(found.mean(0), torch.zeros(len(scale.mean)), atol=1e-4)
+        assert torch.allclose(found.std(0, correction=0)[moving], torch.ones(int(moving.sum())), atol=1e-4)
         right = network.predict(source.inputs[held]).labels == source.labels[held]
         assert right.double().mean() > 0.9
         network.save(tmp_path / "run")
@@ -137,7 +142,7 @@ class TestFrozen:
     def test_all_weights_learn_from_where_they_are(self, digits, weights):
         source, rest, held = digits
         config = settings(weights, freeze=False, epochs=5)
-        assert config.plan(600).learning_rate == pytest.approx(3e-4)
+        assert config.plan(600).backbone_share == pytest.approx(0.1)
         result = train_method(
             config, source.inputs, source.labels, source.classes, rows=rest, val_rows=held, progress=False
         )
@@ -152,6 +157,29 @@ class TestFrozen:
 def test_freezing_without_weights_makes_no_sense():
     with pytest.raises(RandomSetError, match="freeze without weights"):
         MethodConfig(freeze=True).checked()
+
+
+def test_a_head_alone_needs_more_than_fine_tuning_gives():
+    with pytest.raises(RandomSetError, match="freeze with the recipe text"):
+        MethodConfig(freeze=True, weights="default", recipe="text").checked()
+    assert MethodConfig(freeze=True, weights="default", recipe="text", learning_rate=1e-3).checked()
+
+
+def test_a_users_own_backbone_keeps_its_features():
+    own, features = nn.Linear(2, 3), torch.randn(5, 3)
+    backbone, same = scaled_features(own, features)
+    assert backbone is own
+    assert torch.equal(same, features)
+
+
+def test_a_backbone_learns_more_slowly_than_its_head():
+    network = RandomSetNetwork(backbones.mlp(4, widths=(3,)), Budget.singletons(2))
+    recipe = Recipe(learning_rate=0.1, backbone_share=0.5)
+    groups = recipe.optimizer_for([network, nn.Linear(1, 1)]).param_groups
+    rates = {id(p): group["lr"] for group in groups for p in group["params"]}
+    assert {rates[id(p)] for p in network.backbone.parameters()} == {0.05}
+    assert {rates[id(p)] for p in network.head.parameters()} == {0.1}
+    assert len(rates) == 6  # the loss's two as well
 
 
 def test_what_weights_are_used_to_comes_first():

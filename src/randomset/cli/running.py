@@ -115,7 +115,7 @@ def train_run(
         "config": dataclasses.asdict(settings),
         "classes": list(data.classes),
         "input_shape": list(data.inputs.shape[1:]),
-        "tokens": settings.max_tokens if data.kind == "tokens" else None,
+        "tokens": data.inputs.shape[1] if data.kind == "tokens" else None,
         "columns": None if data.columns is None else list(data.columns),
         "largest_input": float(data.inputs.max()) / (255 if data.inputs.dtype == torch.uint8 else 1),
         "test": found,
@@ -183,7 +183,7 @@ def _sized(size: int | None) -> Callable[[Source], Source]:
 
 def _reader(settings: MethodConfig, out: Path) -> Callable[[Source], Source]:
     """Return what turns texts into tokens, and keep the tokenizer in the run folder."""
-    from randomset.nn.tokens import load_tokenizer, tokenised
+    from randomset.nn.tokens import load_tokenizer, most_tokens, tokenised
 
     library, _, name = settings.backbone.partition(":")
     if library != "hf" or not name:
@@ -192,14 +192,17 @@ def _reader(settings: MethodConfig, out: Path) -> Callable[[Source], Source]:
             got=f"--backbone {settings.backbone}",
             remedy="Name one of Hugging Face's, or a folder with one: --backbone hf:MODEL",
         )
-    tokenizer = load_tokenizer(name)
+    tokenizer, most = load_tokenizer(name), most_tokens(name)
+    length = settings.max_tokens if most is None else min(settings.max_tokens, most)
+    if length < settings.max_tokens:
+        typer.echo(f"Of each text {length} tokens are read, as many as the network takes.")
     check_writable(out / TOKENIZER / "tokenizer.json")
     tokenizer.save_pretrained(str(out / TOKENIZER))
 
     def read(source: Source) -> Source:
         if source.kind != "text":
             return source
-        tokens = tokenised(source.inputs, tokenizer, settings.max_tokens)
+        tokens = tokenised(source.inputs, tokenizer, length)
         return dataclasses.replace(source, kind="tokens", inputs=tokens)
 
     return read

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from randomset.errors import RandomSetError
+from randomset.nn.preprocessing import Standardise
 
-__all__ = ["Backbone", "build", "mlp", "resnet", "small_cnn", "wide_resnet"]
+__all__ = ["Backbone", "build", "mlp", "resnet", "scaled", "small_cnn", "wide_resnet"]
 
 
 class Backbone(nn.Module):
@@ -135,11 +136,32 @@ def wide_resnet(depth: int = 28, widen: int = 10, in_channels: int = 3, dropout:
     return _named("wide_resnet", nn.Sequential(*layers), channels, locals())
 
 
+def scaled(backbone: Backbone | dict[str, Any], scale: Standardise | None = None) -> Backbone:
+    """Standardise the features of a backbone that is not trained, so that a head learns from them quickly.
+
+    Args:
+        backbone: the one, or its `spec`.
+        scale: mean and deviation of each feature; weights that are loaded later bring their own.
+
+    >>> import torch
+    >>> inner = mlp(4, widths=(3,))
+    >>> features = inner(torch.randn(100, 4)).detach()
+    >>> scaled(inner, Standardise.from_data(features)).layers[1](features).std(0, correction=0)
+    tensor([1., 1., 1.])
+    """
+    inner = build(backbone["name"], **backbone["options"]) if isinstance(backbone, dict) else backbone
+    width = inner.num_features
+    found = Backbone(nn.Sequential(inner, scale or Standardise(torch.zeros(width), torch.ones(width))), width)
+    found.spec = {"name": "scaled", "options": {"backbone": inner.spec}}
+    return found
+
+
 _BUILDERS: dict[str, Callable[..., Backbone]] = {
     "mlp": mlp,
     "small_cnn": small_cnn,
     "resnet": resnet,
     "wide_resnet": wide_resnet,
+    "scaled": scaled,
 }
 
 

@@ -19,9 +19,20 @@ __all__ = [
     "hugging_face",
     "load_tokenizer",
     "looked_up",
+    "most_tokens",
     "tokenised",
 ]
 
+_COUNT_FROM_FILLING = {
+    "roberta",
+    "xlm-roberta",
+    "camembert",
+    "roberta-prelayernorm",
+    "xmod",
+    "mpnet",
+    "data2vec-text",
+}
+# their first position comes behind that of the filling token
 
 FILLING = -1
 """What stands behind the last token of a text that is shorter than others."""
@@ -52,6 +63,17 @@ class TokenEncoder(nn.Module):
 def load_tokenizer(name: str | os.PathLike[str]) -> Any:
     """Load the tokenizer of a model, from a folder or by its name."""
     return looked_up(hugging_face().AutoTokenizer.from_pretrained, str(name), "tokenizer.json")
+
+
+def most_tokens(name: str | os.PathLike[str]) -> int | None:
+    """Return how long a text may be that a model reads, if it says so."""
+    settings = looked_up(hugging_face().AutoConfig.from_pretrained, str(name), "config.json")
+    positions = getattr(settings, "max_position_embeddings", None)
+    if not isinstance(positions, int) or positions < 1:
+        return None
+    if settings.model_type in _COUNT_FROM_FILLING and isinstance(settings.pad_token_id, int):
+        return positions - settings.pad_token_id - 1
+    return positions
 
 
 def tokenised(texts: Sequence[str], tokenizer: Any, length: int = 256) -> Tensor:

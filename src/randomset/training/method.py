@@ -38,6 +38,7 @@ from randomset.training.preparation import (
     features_of,
     kept_features,
     preprocess_for,
+    scaled_features,
 )
 from randomset.training.recipe import Recipe
 from randomset.training.report import FitReport
@@ -85,11 +86,12 @@ class MethodConfig:
         """Return the recipe with this configuration's changes.
 
         Without a batch size, few samples are cut into about twenty batches, so that an epoch has some steps.
-        Weights that were trained before move at a tenth of the fast recipe's rate, unless they are frozen.
+        Weights that were trained before move at a tenth of the fast recipe's rate, unless they are frozen;
+        the head on them, which was not, at all of it.
         """
         recipe = Recipe.named(self.recipe, epochs=epochs or self.epochs, learning_rate=self.learning_rate)
         if self.weights != "none" and not self.freeze and self.recipe == "fast" and not self.learning_rate:
-            recipe = Recipe.named(recipe, learning_rate=recipe.learning_rate / 10)
+            recipe = Recipe.named(recipe, backbone_share=0.1)
         few = None if samples is None else max(16, 2 ** round(math.log2(max(samples / 20, 1))))
         size = (few and min(few, recipe.batch_size)) if self.batch_size is None else self.batch_size
         return Recipe.named(recipe, batch_size=size)
@@ -129,6 +131,12 @@ class MethodConfig:
                 "a backbone without trained weights would stay as it was drawn",
                 got="freeze without weights",
                 remedy="Give weights: default, or a file",
+            )
+        if self.freeze and self.recipe == "text" and self.learning_rate is None:
+            raise RandomSetError(
+                "the recipe for texts fine-tunes: it would hardly move a head that learns alone",
+                got="freeze with the recipe text",
+                remedy="Leave the recipe away, or give a learning rate",
             )
         for name in ("source", "backbone", "reducer", "recipe", "weights"):
             if not isinstance(getattr(self, name), str):
@@ -288,6 +296,7 @@ def train_method(
     if config.freeze and kept is not None:
         width = network.head.in_features
         head = RandomSetNetwork(nn.Identity(), budget, in_features=width, **options)
+        network.backbone, kept = scaled_features(network.backbone, kept, rows)
         data = [kept, *parts[1:]]
         train = TensorDataset(*data) if rows is None else Subset(TensorDataset(*data), rows.tolist())
         if val_rows is not None and len(val_rows):

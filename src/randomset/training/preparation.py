@@ -22,7 +22,15 @@ from randomset.nn.preprocessing import Standardise
 from randomset.nn.weights import fill, read_weights
 from randomset.training.loaders import EpochLoader
 
-__all__ = ["are_tokens", "backbone_for", "backbone_name", "features_of", "kept_features", "preprocess_for"]
+__all__ = [
+    "are_tokens",
+    "backbone_for",
+    "backbone_name",
+    "features_of",
+    "kept_features",
+    "preprocess_for",
+    "scaled_features",
+]
 
 
 def are_tokens(inputs: Tensor) -> bool:
@@ -177,6 +185,20 @@ def kept_features(
     except OSError as error:  # the next run computes them again
         say(f"The features could not be kept in {folder}: {error.strerror}.")
     return features
+
+
+def scaled_features(
+    backbone: nn.Module, features: Tensor, rows: Tensor | None = None
+) -> tuple[nn.Module, Tensor]:
+    """Return a backbone that is not trained, and its features, standardised as those of the rows are.
+
+    A linear head learns from features of one scale in a few epochs; from those of an encoder, a tenth as
+    large, a random-set head stays unsure after a hundred. A module of the user's own stays as it is.
+    """
+    if not isinstance(backbone, backbones.Backbone):
+        return backbone, features
+    scale = Standardise.from_data(features, rows)
+    return backbones.scaled(backbone, scale).eval().requires_grad_(False), scale(features)
 
 
 def _checksum(model: nn.Module, inputs: Tensor) -> str:

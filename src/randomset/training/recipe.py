@@ -25,6 +25,7 @@ class Recipe:
     Args:
         optimizer: "adam", "adamw" or "sgd" (with Nesterov's momentum 0.9).
         learning_rate: the highest one.
+        backbone_share: the backbone moves at this share of it: below 1 for weights that were trained before.
         schedule: "one-cycle" (up, then down to nearly zero), "steps" (times `factor` at each of
             `milestones`), "cosine" or "constant".
         milestones: epochs at which "steps" acts.
@@ -42,6 +43,7 @@ class Recipe:
 
     optimizer: Literal["adam", "adamw", "sgd"] = "adamw"
     learning_rate: float = 3e-3
+    backbone_share: float = 1.0
     schedule: Literal["one-cycle", "steps", "cosine", "constant"] = "one-cycle"
     milestones: tuple[int, ...] = ()
     factor: float = 0.1
@@ -112,7 +114,7 @@ class Recipe:
                     f"{name} is out of range", got=getattr(self, name), expected="a whole number from 1"
                 )
             setattr(self, name, int(getattr(self, name)))
-        for name in ("learning_rate", "weight_decay"):
+        for name in ("learning_rate", "backbone_share", "weight_decay"):
             value = getattr(self, name)
             if not is_number(value):
                 raise RandomSetError(f"{name} is out of range", got=value, expected="a number from 0")
@@ -158,12 +160,22 @@ class Recipe:
 
     def optimizer_for(self, modules: Iterable[nn.Module]) -> torch.optim.Optimizer:
         """Build the optimiser of all parameters that are to be trained."""
+        modules = list(modules)
         every = [p for module in modules for p in module.parameters() if p.requires_grad]
         if not every:
             raise RandomSetError("there is nothing to train", got="a network whose weights are all frozen")
+        slow: set[nn.Parameter] = set()
+        if self.backbone_share != 1:
+            backbones = (getattr(module, "backbone", None) for module in modules)
+            slow = {p for one in backbones if isinstance(one, nn.Module) for p in one.parameters()}
         groups = [
-            {"params": [p for p in every if p.dim() > 1], "weight_decay": self.weight_decay},
-            {"params": [p for p in every if p.dim() <= 1], "weight_decay": 0.0},
+            {
+                "params": [p for p in every if (p.dim() > 1) == decays and (p in slow) == behind],
+                "weight_decay": self.weight_decay if decays else 0.0,
+                "lr": self.learning_rate * (self.backbone_share if behind else 1),
+            }
+            for behind in (False, True)
+            for decays in (True, False)
         ]
         return _OPTIMIZERS[self.optimizer]([group for group in groups if group["params"]], self.learning_rate)
 

@@ -25,7 +25,7 @@ from randomset.errors import RandomSetError
 from randomset.training.fitting import fit
 from randomset.training.loaders import EpochLoader, seed_from
 from randomset.training.method import METHODS, MethodConfig
-from randomset.training.preparation import backbone_for, kept_features, preprocess_for
+from randomset.training.preparation import backbone_for, kept_features, preprocess_for, scaled_features
 
 __all__ = ["train_rival"]
 
@@ -74,20 +74,23 @@ def train_rival(
         backbone = backbone_for(config.backbone, inputs, config.width, config.weights)
         return {"backbone": backbone, "preprocess": copy.deepcopy(preprocess)}
 
-    seen = kept_features(template, preprocess, inputs, progress, say) if config.freeze else inputs
+    seen, frozen = inputs, template
+    if config.freeze:
+        kept = kept_features(template, preprocess, inputs, progress, say)
+        frozen, seen = scaled_features(template, kept, places)
     options = {"progress": progress, "resume": resume, **trainer_options}
     model = _trained(config, seen, labels, len(classes), places, val_rows, parts, out, say, options, base)
     if config.freeze:
         for part in model.modules():
             if isinstance(part, Baseline) and isinstance(part.backbone, nn.Identity):
-                _mount(part, template, preprocess)
+                _mount(part, frozen, preprocess)
     return model
 
 
 def _mount(model: Baseline, backbone: nn.Module, preprocess: nn.Module | None) -> None:
     """Put a frozen backbone under a model that was trained on its features."""
     if not isinstance(model, (Ensemble, LaplaceBridge)):  # their networks have their own
-        model.backbone, model.preprocess = backbone.requires_grad_(False), copy.deepcopy(preprocess)
+        model.backbone, model.preprocess = backbone, copy.deepcopy(preprocess)
 
 
 def _trained(
