@@ -1,4 +1,4 @@
-"""The command line: `randomset data`, `budget`, `train`, `evaluate`, `compare` and `predict`."""
+"""The command line: `randomset data`, `budget`, `train`, `evaluate`, `compare`, `predict` and `export`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from randomset.cli import budget, compare, data, evaluate, predict, train
+from randomset.cli import budget, compare, data, evaluate, export, predict, train
 from randomset.errors import RandomSetError
 
 __all__ = ["app", "main"]
@@ -19,7 +19,15 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (data.data, budget.budget, train.train, evaluate.evaluate, compare.compare, predict.predict):
+for command in (
+    data.data,
+    budget.budget,
+    train.train,
+    evaluate.evaluate,
+    compare.compare,
+    predict.predict,
+    export.export,
+):
     app.command()(command)
 
 

@@ -1,0 +1,86 @@
+"""`randomset export`: a run folder in, one file out that needs none of our code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from randomset.cli.checks import check_writable
+from randomset.errors import RandomSetError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from randomset.nn.network import RandomSetNetwork
+
+__all__ = ["export"]
+
+_FILES = {"onnx": "model.onnx", "torch-export": "model.pt2"}
+
+
+def export(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="the run folder of a random-set network")],
+    format: Annotated[str, typer.Option(help="onnx, or torch-export for torch.export.load")] = "onnx",
+    out: Annotated[Path | None, typer.Option(help="the file; else model.onnx or model.pt2 in RUN")] = None,
+    bytes: Annotated[
+        bool, typer.Option("--bytes", help="take images as bytes from 0 to 255, not as numbers from 0 to 1")
+    ] = False,
+) -> None:
+    """Write the whole prediction as one graph: preprocessing, network, masses, probabilities, bounds, known.
+
+    Batches may have any size. Class names, sets and threshold are in the file's metadata.
+    """
+    if format not in _FILES:
+        raise RandomSetError("unknown format", got=format, expected=" or ".join(_FILES))
+    path = out or run / _FILES[format]
+    from randomset.evaluation.ood import Threshold
+    from randomset.nn.network import RandomSetNetwork
+    from randomset.serving.export import Deployed, export_onnx, export_torch
+    from randomset.training.rival_storage import load_model
+
+    network, threshold = load_model(run), Threshold.load(run)
+    if not isinstance(network, RandomSetNetwork):
+        raise RandomSetError("only random-set networks are exported", got=f"{run}, a run of {network.method}")
+    check_writable(path)
+    example = _example(network, run, bytes)
+    deployed = Deployed(network, threshold)
+    typer.echo("Exporting …")
+    write = export_onnx if format == "onnx" else export_torch
+    distance = write(deployed, example, path)
+    shape = " × ".join(["batch", *map(str, example.shape[1:])])
+    typer.echo(f"Wrote {path}, {path.stat().st_size / 1e6:.1f} MB: inputs {shape}, {str(example.dtype)[6:]}.")
+    typer.echo("Outputs: " + ", ".join(deployed(example)) + ".")
+    if threshold is None:
+        typer.echo(
+            "The run has no threshold, so nothing says what is known: randomset evaluate RUN stores one."
+        )
+    if distance is None:
+        typer.echo("It was not tried: onnxruntime is not installed.")
+    else:
+        typer.echo(f"Its numbers lie within {distance:.1e} of the network's own.")
+
+
+def _example(network: RandomSetNetwork, run: Path, bytes: bool) -> Tensor:
+    import torch
+
+    shape = network.notes.get("input_shape")
+    if not shape:
+        raise RandomSetError(
+            "the run does not tell what its inputs look like",
+            got=str(run),
+            remedy="Call randomset.serving.export_onnx with an example",
+        )
+    if network.notes.get("tokens"):
+        if bytes:
+            raise RandomSetError("texts are not bytes here", got="--bytes for a network that reads tokens")
+        example = torch.full((2, *shape), -1)
+        example[0, :8], example[1, :4] = 1, 1
+        return example
+    draw = torch.Generator().manual_seed(0)
+    if not bytes:
+        return torch.rand(2, *shape, generator=draw) * float(network.notes.get("largest_input") or 1)
+    if len(shape) != 3 or float(network.notes.get("largest_input") or 0) > 1.5:
+        raise RandomSetError("the network was not trained on images from 0 to 1", got="--bytes")
+    return torch.randint(0, 256, (2, *shape), generator=draw, dtype=torch.uint8)

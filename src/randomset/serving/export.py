@@ -1,0 +1,211 @@
+"""A trained network as one graph, from raw inputs to `known`: ONNX, or a program of torch.export."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import io
+import json
+import logging
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from randomset.belief.storage import replacing
+from randomset.errors import FileFormatError, MissingPackageError, RandomSetError
+from randomset.evaluation.ood import Threshold
+from randomset.nn.network import RandomSetNetwork
+
+__all__ = ["TOLERANCE", "Deployed", "export_onnx", "export_torch"]
+
+TOLERANCE = 1e-4
+"""How far a number of the exported graph may lie from torch's."""
+
+_LARGEST = 2**31 - 2**24  # bytes in one file of protocol buffers
+
+SCORES = {"entropy": "entropy", "credal width": "credal_width", "non-specificity": "nonspecificity"}
+"""The scores that a threshold may be of, and their names as attributes of a `RandomSet`."""
+
+
+class Deployed(nn.Module):
+    """All that a deployed network computes: raw inputs → what a caller wants to know, by name.
+
+    The network's own preprocessing comes first, its calibration and the repair of the masses are inside.
+    Bytes (uint8) are divided by 255, as `predict` does it.
+
+    Args:
+        network: a trained one.
+        threshold: what decides `known`; without one there is no such output.
+
+    >>> from randomset import Budget
+    >>> network = RandomSetNetwork(nn.Linear(8, 16), Budget.powerset(3)).eval()
+    >>> {name: tuple(value.shape) for name, value in Deployed(network)(torch.randn(5, 8)).items()}
+    ... # doctest: +NORMALIZE_WHITESPACE
+    {'label': (5,), 'confidence': (5,), 'probabilities': (5, 3), 'lower': (5, 3), 'upper': (5, 3),
+     'credal_width': (5,), 'entropy': (5,), 'mass': (5, 7)}
+    """
+
+    def __init__(self, network: RandomSetNetwork, threshold: Threshold | None = None) -> None:
+        super().__init__()
+        if threshold is not None and threshold.score not in (*SCORES, "1 - maximum"):
+            raise RandomSetError(
+                "the threshold is of a score that a deployed network does not compute",
+                got=threshold.score,
+                expected=f"one of {', '.join(SCORES)}, 1 - maximum",
+            )
+        self.network, self.threshold = network, threshold
+
+    def forward(self, inputs: Tensor) -> dict[str, Tensor]:
+        """Return labels, probabilities with their bounds, uncertainties and masses."""
+        answer = self.network.random_set(self.network(inputs))
+        found = {
+            "label": answer.labels,
+            "confidence": answer.confidence,
+            "probabilities": answer.pignistic,
+            "lower": answer.lower,
+            "upper": answer.upper,
+            "credal_width": answer.credal_width,
+            "entropy": answer.entropy,
+            "mass": answer.mass,
+        }
+        if self.threshold is not None:
+            name = self.threshold.score
+            score = 1 - answer.confidence if name == "1 - maximum" else getattr(answer, SCORES[name])
+            found["known"] = score <= self.threshold.value
+        return found
+
+    def description(self, example: Tensor) -> dict[str, str]:
+        """Return what goes into the metadata of a file, as texts."""
+        import randomset
+
+        budget = self.network.budget.with_universal_set()
+        notes = self.network.notes
+        threshold = None
+        if self.threshold is not None:
+            threshold = {"score": self.threshold.score, "value": self.threshold.value}
+        return {
+            "randomset": randomset.__version__,
+            "classes": json.dumps(list(budget.classes), ensure_ascii=False),
+            "sets": json.dumps(
+                [list(budget.names_of(place)) for place in range(len(budget))], ensure_ascii=False
+            ),
+            "threshold": json.dumps(threshold),
+            "input": json.dumps({"shape": list(example.shape[1:]), "dtype": str(example.dtype)[6:]}),
+            "tokens": json.dumps(notes.get("tokens")),
+            "entropy": "bits",
+        }
+
+
+def export_onnx(deployed: Deployed, example: Tensor, path: str | Path) -> float | None:
+    """Write an ONNX file for batches of any size, and compare it with torch if onnxruntime is installed.
+
+    Args:
+        deployed: what to write.
+        example: a batch of two inputs or more, as they will come.
+        path: the file; weights beyond 2 GB go into a second one beside it.
+
+    Returns:
+        The largest difference between a number of onnxruntime and torch's, or None if it was not looked at.
+    """
+    try:
+        import onnxscript  # noqa: F401  # which brings onnx
+    except ImportError:
+        raise MissingPackageError("onnxscript", "onnx") from None
+    path = Path(path)
+    with _quietly(deployed, example) as expected:
+        program = torch.onnx.export(
+            deployed,
+            (example,),
+            dynamo=True,
+            dynamic_shapes=(_free(example),),
+            input_names=["inputs"],
+            output_names=list(expected),
+            verbose=False,
+        )
+    assert program is not None
+    program.model.metadata_props.update(deployed.description(example))
+    if sum(t.numel() * t.element_size() for t in deployed.state_dict().values()) > _LARGEST:
+        program.save(str(path), external_data=True)
+    else:
+        with replacing(path) as temporary:
+            program.save(str(temporary), external_data=False)
+    return _compared(path, example, expected)
+
+
+def export_torch(deployed: Deployed, example: Tensor, path: str | Path) -> float:
+    """Write a program that `torch.export.load` reads without any of our code; the rest as `export_onnx`."""
+    path = Path(path)
+    deployed = copy.deepcopy(deployed).requires_grad_(False)  # nobody trains the program
+    with _quietly(deployed, example) as expected:
+        program = torch.export.export(deployed, (example,), dynamic_shapes=(_free(example),))
+    extra = {"randomset.json": json.dumps(deployed.description(example), ensure_ascii=False)}
+    with warnings.catch_warnings(), replacing(path) as temporary:
+        warnings.simplefilter("ignore")
+        target = io.BytesIO()
+        torch.export.save(program, target, extra_files=extra)
+        temporary.write_bytes(target.getvalue())
+        again = torch.export.load(io.BytesIO(target.getvalue())).module()
+    with torch.no_grad():
+        found = again(example[:1])
+    return _distance({name: value[:1] for name, value in expected.items()}, found)
+
+
+def _free(example: Tensor) -> dict[int, Any]:
+    """Any number of inputs; of tokens also any length."""
+    free: dict[int, Any] = {0: torch.export.Dim("batch", min=1)}
+    if example.dim() == 2 and example.dtype == torch.long:
+        free[1] = torch.export.Dim("tokens", min=2, max=example.shape[1])
+    return free
+
+
+@contextlib.contextmanager
+def _quietly(deployed: Deployed, example: Tensor) -> Iterator[dict[str, Tensor]]:
+    """Give torch's answer for the example; hush the exporters, whose remarks are for their authors."""
+    if len(example) < 2:
+        raise RandomSetError("the example is too small", got=f"{len(example)} inputs", expected="2 or more")
+    deployed.eval()
+    with torch.no_grad():
+        expected = deployed(example)
+    level = logging.getLogger("torch.onnx").level
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), torch.no_grad():
+        warnings.simplefilter("ignore")
+        logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+        try:
+            yield expected
+        except Exception as error:
+            raise RandomSetError(
+                "the network cannot be exported",
+                got=f"{type(error).__name__}: {str(error).strip().splitlines()[0][:200]}",
+                remedy="A backbone whose forward looks at the values of tensors cannot leave Python",
+            ) from error
+        finally:
+            logging.getLogger("torch.onnx").setLevel(level)
+
+
+def _compared(path: Path, example: Tensor, expected: dict[str, Tensor]) -> float | None:
+    try:
+        import onnxruntime
+    except ImportError:
+        return None
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    worst = 0.0
+    for rows in (slice(None), slice(0, 1)):
+        answers = session.run(list(expected), {"inputs": example[rows].numpy()})
+        found = {name: torch.from_numpy(value) for name, value in zip(expected, answers, strict=True)}
+        worst = max(worst, _distance({name: value[rows] for name, value in expected.items()}, found))
+    if not worst <= TOLERANCE:
+        path.unlink()
+        raise FileFormatError(
+            "the exported graph gives other numbers than the network", got=f"a difference of {worst:.2g}"
+        )
+    return worst
+
+
+def _distance(expected: dict[str, Tensor], found: dict[str, Tensor]) -> float:
+    """The largest difference of all numbers; labels and `known` may turn where numbers are equal."""
+    pairs = [(value, found[name]) for name, value in expected.items() if value.is_floating_point()]
+    return max(float((one - other).abs().max()) for one, other in pairs)

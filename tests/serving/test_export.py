@@ -1,0 +1,215 @@
+"""Networks leave Python: ONNX and torch.export give the same numbers as torch, on real images."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
+
+from randomset import Budget, RandomSetNetwork
+from randomset.errors import RandomSetError
+from randomset.evaluation import Threshold
+from randomset.nn import backbones
+from randomset.nn.calibration import BeliefTemperature, PignisticTemperature
+from randomset.nn.preprocessing import Standardise
+from randomset.serving import Deployed, export_onnx, export_torch
+from randomset.serving.export import TOLERANCE
+from tests.strategies import random_budget
+from tests.texts import tiny_bert
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+]
+TEN = random_budget(10, 20, seed=0, max_size=3)
+THRESHOLD = Threshold("entropy", 2.0, 0.95)
+
+
+def digits(size, channels=1):
+    """Real images as bytes, enlarged."""
+    images = torch.from_numpy(load_digits().images[:12] / 16).float()[:, None]
+    images = nn.functional.interpolate(images, (size, size), mode="bilinear")
+    return (images * 255).round().to(torch.uint8).expand(-1, channels, -1, -1).contiguous()
+
+
+def network_of(backbone, budget=TEN, **options):
+    torch.manual_seed(0)
+    network = RandomSetNetwork(backbone, budget, **options).eval()
+    with torch.no_grad():  # a head that is not sure of nothing
+        for layer in network.head.layers:
+            if isinstance(layer, nn.Linear):
+                layer.weight.mul_(20)
+    return network
+
+
+def images_and_network(name):
+    if name == "small_cnn":
+        return digits(28), network_of(backbones.small_cnn(), preprocess=Standardise(0.2, 0.3))
+    if name == "resnet18":
+        preprocess = Standardise([0.5] * 3, [0.25] * 3)
+        network = network_of(backbones.resnet(18, width=16), preprocess=preprocess)
+        network.calibration = PignisticTemperature(1.4)
+        return digits(32, 3), network
+    if name == "thousand classes":
+        budget = random_budget(1000, 3000, seed=1, max_size=3)
+        network = network_of(backbones.small_cnn(image_size=16), budget, preprocess=Standardise(0.2, 0.3))
+        network.calibration = BeliefTemperature([1.0, 2.0])
+        return digits(16), network
+    settings = {
+        "model_type": "vit", "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2,
+        "intermediate_size": 64, "image_size": 32, "patch_size": 8,
+    }  # fmt: skip
+    backbone = backbones.build("hf:vit", config=settings, image_size=32)
+    return digits(32, 3), network_of(backbone, preprocess=Standardise([0.5] * 3, [0.5] * 3))
+
+
+@pytest.fixture(params=["small_cnn", "resnet18", "ViT", "thousand classes"])
+def trained(request):
+    return images_and_network(request.param)
+
+
+def session_of(path):
+    import onnxruntime
+
+    return onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+
+
+def check_same(answers, network, inputs):
+    """Compare with what `predict` says of the same inputs."""
+    expected = network.predict(inputs)
+    pairs = {
+        "probabilities": expected.pignistic, "lower": expected.lower, "upper": expected.upper,
+        "entropy": expected.entropy, "credal_width": expected.credal_width, "mass": expected.mass,
+        "confidence": expected.confidence,
+    }  # fmt: skip
+    for name, want in pairs.items():
+        np.testing.assert_allclose(answers[name], want.numpy(), atol=TOLERANCE, err_msg=name)
+    assert (answers["label"] == expected.labels.numpy()).all()
+    assert (answers["known"] == (expected.entropy <= THRESHOLD.value).numpy()).all()
+
+
+def test_onnx_gives_torchs_numbers_for_any_batch(trained, tmp_path):
+    images, network = trained
+    distance = export_onnx(Deployed(network, THRESHOLD), images[:3], tmp_path / "model.onnx")
+    assert distance is not None
+    assert distance <= TOLERANCE
+    session = session_of(tmp_path / "model.onnx")
+    names = [output.name for output in session.get_outputs()]
+    for part in (images[:1], images[3:]):
+        check_same(dict(zip(names, session.run(names, {"inputs": part.numpy()}), strict=True)), network, part)
+    about = session.get_modelmeta().custom_metadata_map
+    assert json.loads(about["classes"]) == list(network.budget.classes)
+    whole = network.budget.with_universal_set()
+    assert json.loads(about["sets"])[-1] == list(whole.names_of(len(whole) - 1))
+    assert json.loads(about["threshold"]) == {"score": "entropy", "value": 2.0}
+    assert json.loads(about["input"]) == {"shape": list(images.shape[1:]), "dtype": "uint8"}
+
+
+def test_a_program_of_torch_needs_none_of_our_code(tmp_path):
+    images, network = images_and_network("small_cnn")
+    assert export_torch(Deployed(network, THRESHOLD), images[:3], tmp_path / "model.pt2") <= TOLERANCE
+    code = (
+        "import sys, torch; sys.modules['randomset'] = None; more = {'randomset.json': ''};"
+        "program = torch.export.load(sys.argv[1], extra_files=more).module();"
+        "images = torch.load(sys.argv[2], weights_only=True);"
+        "torch.save({k: v for k, v in program(images).items()}, sys.argv[3]); print(more['randomset.json'])"
+    )
+    torch.save(images, tmp_path / "images.pt")
+    files = [tmp_path / name for name in ("model.pt2", "images.pt", "answers.pt")]
+    out = subprocess.run([sys.executable, "-c", code, *map(str, files)], capture_output=True, text=True)
+    assert out.returncode == 0, out.stderr
+    assert json.loads(json.loads(out.stdout)["classes"]) == list(network.budget.classes)
+    answers = torch.load(tmp_path / "answers.pt", weights_only=True)
+    check_same({name: value.numpy() for name, value in answers.items()}, network, images)
+
+
+def test_texts_of_any_length(tmp_path):
+    backbone = backbones.build(f"hf:{tiny_bert(tmp_path)}")
+    network = network_of(backbone, Budget.powerset(5))
+    tokens = torch.full((4, 24), -1)
+    for row, length in enumerate((24, 3, 9, 1)):
+        tokens[row, :length] = torch.arange(length) % 14 + 4
+    export_onnx(Deployed(network, THRESHOLD), tokens, tmp_path / "model.onnx")
+    session = session_of(tmp_path / "model.onnx")
+    names = [output.name for output in session.get_outputs()]
+    for part in (tokens, tokens[1:3, :9]):
+        check_same(dict(zip(names, session.run(names, {"inputs": part.numpy()}), strict=True)), network, part)
+
+
+def test_the_example_needs_numpy_and_onnxruntime_alone(tmp_path):
+    images, network = images_and_network("small_cnn")
+    export_onnx(Deployed(network, THRESHOLD), images[:3], tmp_path / "model.onnx")
+    np.savez(tmp_path / "images.npz", images=images.numpy())
+    example = Path(__file__).parents[2] / "examples" / "onnx_only.py"
+    code = (
+        "import sys, runpy; sys.modules['torch'] = sys.modules['randomset'] = None;"
+        "sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')"
+    )
+    files = [str(tmp_path / name) for name in ("model.onnx", "images.npz")]
+    out = subprocess.run([sys.executable, "-c", code, str(example), *files], capture_output=True, text=True)
+    assert out.returncode == 0, out.stderr
+    lines = out.stdout.splitlines()
+    assert len(lines) == len(images)
+    expected = network.predict(images)
+    for line, name, known in zip(lines, expected.label_names, expected.entropy <= 2, strict=True):
+        assert f": {name}, probability in [" in line
+        assert ("unlike what it knows" in line) == (not known)
+
+
+@pytest.mark.parametrize("score", ["credal width", "non-specificity", "1 - maximum"])
+def test_a_threshold_of_another_score(score):
+    images, network = images_and_network("small_cnn")
+    answer = network.predict(images)
+    values = {
+        "credal width": answer.credal_width,
+        "non-specificity": answer.nonspecificity,
+        "1 - maximum": 1 - answer.confidence,
+    }[score]
+    threshold = Threshold(score, float(values.median()), 0.5)
+    with torch.no_grad():
+        found = Deployed(network, threshold)(images)["known"]
+    assert found.sum() == (len(images) + 1) // 2
+    assert torch.equal(found, values <= threshold.value)
+
+
+def test_a_score_that_is_not_computed_is_refused():
+    with pytest.raises(RandomSetError, match="does not compute; got rank average"):
+        Deployed(network_of(backbones.mlp(4)), Threshold("rank average", 0.5, 0.95))
+
+
+class Looking(nn.Module):
+    """Its way depends on the numbers that come."""
+
+    num_features = 4
+
+    def forward(self, x):
+        return x if float(x.sum()) > 0 else -x
+
+
+@pytest.mark.parametrize("write", [export_onnx, export_torch])
+def test_a_backbone_that_cannot_leave_python(write, tmp_path):
+    path = tmp_path / "model"
+    with pytest.raises(RandomSetError, match="cannot be exported"):
+        write(Deployed(network_of(Looking())), torch.randn(3, 4), path)
+    assert not path.exists()
+
+
+def test_an_example_of_one_input_would_fix_the_batch(tmp_path):
+    with pytest.raises(RandomSetError, match="got 1 inputs; expected 2 or more"):
+        export_onnx(Deployed(network_of(backbones.mlp(4))), torch.randn(1, 4), tmp_path / "model.onnx")
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
+def test_the_whole_prediction_compiles():
+    images, network = images_and_network("small_cnn")
+    deployed = Deployed(network, THRESHOLD).eval()
+    with torch.no_grad():
+        answers = torch.compile(deployed, fullgraph=True)(images)
+    check_same({name: value.numpy() for name, value in answers.items()}, network, images)
