@@ -155,7 +155,7 @@ class TestExport:
         assert "of the network's own" in out.stdout
         assert out.stderr == ""
         session = onnxruntime.InferenceSession(str(folder / "small.onnx"))
-        images = randomset.data.load_source("digits").inputs[:20]
+        images = (randomset.data.load_source("digits").inputs[:20] * 255).byte()
         known, entropy = session.run(["known", "entropy"], {"inputs": images.numpy()})
         answer = randomset.RandomSetNetwork.load(folder / "run").predict(images)
         np.testing.assert_allclose(entropy, answer.entropy.numpy(), atol=1e-4)
