@@ -1,4 +1,4 @@
-"""The command line: `randomset data`, `budget`, `train`, `evaluate`, `compare`, `predict` and `export`."""
+"""The command line: what `randomset COMMAND` does."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from randomset.cli import budget, compare, data, evaluate, export, predict, train
+from randomset.cli import budget, compare, data, evaluate, export, predict, serve, train
 from randomset.errors import RandomSetError
 
 __all__ = ["app", "main"]
@@ -27,6 +27,7 @@ for command in (
     compare.compare,
     predict.predict,
     export.export,
+    serve.serve,
 ):
     app.command()(command)
 

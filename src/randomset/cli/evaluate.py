@@ -119,7 +119,7 @@ def evaluate_run(
     network = load_model(run)
     check_writable(folder / "evaluation.json")
     load = NetworkInputs(network, run, strict)
-    tested, held, calibrating = _own_data(run, load, test, validation)
+    tested, held, calibrating = own_data(run, load, test, validation)
     others = {name: _few(load(source, labelled=False), ood_samples, seed) for name, source in unknown.items()}
     images = tested.kind == "images" and _are_pixels(tested)
     if sweeps and tested.kind == "images" and not images:
@@ -163,7 +163,7 @@ def evaluate_run(
     return result
 
 
-def _own_data(
+def own_data(
     run: Path, load: NetworkInputs, test: str | None, validation: str | None
 ) -> tuple[Source, Source | None, Source | None]:
     """Return test, validation and calibration data: those that are named, else those of the run.

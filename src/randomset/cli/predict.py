@@ -5,23 +5,16 @@ from __future__ import annotations
 import csv
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TextIO
+from typing import Annotated, Any, TextIO
 
 import typer
 
 from randomset.cli.checks import check_writable
 from randomset.cli.inputs import NetworkInputs
-from randomset.errors import RandomSetError, ShapeError
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from randomset.baselines.baseline import Baseline
-    from randomset.evaluation.ood import Threshold
-    from randomset.nn.network import RandomSetNetwork
+from randomset.errors import RandomSetError
 
 __all__ = ["predict"]
 
@@ -57,6 +50,7 @@ def predict(
     if out is not None:
         check_writable(out)
     from randomset.evaluation.ood import Threshold
+    from randomset.serving.answers import Answers, classes_of
     from randomset.training.rival_storage import load_model
 
     model, threshold = load_model(run), Threshold.load(run)
@@ -67,14 +61,14 @@ def predict(
             typer.echo(f"{name}: {remark}.", err=True)
     count = 0
     # a network that cannot take these inputs says so before anything is written
-    columns = list(_Answers(model, loaded[0][1].inputs[:1], 1, loaded[0][0], threshold).columns)
+    columns = list(Answers(model, loaded[0][1].inputs[:1], 1, loaded[0][0], threshold).columns)
     with _opened(out) as stream:
         writer = csv.writer(stream, lineterminator="\n")
         if format == "csv":
-            chances = [f"p({name})" for name in _classes(model)] if probabilities else []
+            chances = [f"p({name})" for name in classes_of(model)] if probabilities else []
             writer.writerow(["input", "row", *columns, *chances])
         for name, source in loaded:
-            answers = _Answers(model, source.inputs, batch_size, name, threshold)
+            answers = Answers(model, source.inputs, batch_size, name, threshold)
             names = [name] * len(answers) if source.files is None else source.files
             for row, line in enumerate(answers):
                 if format == "csv":
@@ -86,86 +80,6 @@ def predict(
             count += len(answers)
     if out is not None:
         typer.echo(f"Wrote {count} predictions into {out}.")
-
-
-def _classes(model: RandomSetNetwork | Baseline) -> Sequence[str]:
-    """Return the names of the classes; a baseline keeps them in its notes."""
-    from randomset.baselines.baseline import Baseline
-
-    return model.notes["classes"] if isinstance(model, Baseline) else model.budget.classes
-
-
-class _Answers:
-    """What a model says about inputs: a line for each, and more on request."""
-
-    def __init__(
-        self,
-        model: RandomSetNetwork | Baseline,
-        inputs: Tensor,
-        batch_size: int,
-        name: str,
-        threshold: Threshold | None,
-    ) -> None:
-        from randomset.evaluation.predictor import Prediction
-        from randomset.nn.network import RandomSetNetwork
-
-        self.classes, self.answer = _classes(model), None
-        try:
-            if isinstance(model, RandomSetNetwork):
-                self.answer = model.predict(inputs, batch_size=batch_size)
-                found = Prediction.from_random_set(self.answer)
-            else:
-                found = Prediction(*model.predict(inputs, batch_size=batch_size))
-        except RuntimeError as error:  # torch's own words on shapes that do not fit
-            raise ShapeError(
-                "the network cannot take these inputs",
-                got=f"{name} with samples of shape {tuple(inputs.shape[1:])}: {str(error).splitlines()[0]}",
-            ) from None
-        self.probabilities = found.probabilities
-        self.columns: dict[str, list[Any]] = {
-            "label": [self.classes[label] for label in found.labels.tolist()],
-            "confidence": found.confidence.tolist(),
-        }
-        if self.answer is None:
-            own = {
-                key.replace(" ", "_"): score for key, score in found.scores.items() if key != "1 - maximum"
-            }
-            self.columns |= {key: score.tolist() for key, score in own.items()}
-        else:
-            top = found.labels[:, None]
-            self.columns |= {
-                "lower": self.answer.lower.gather(1, top)[:, 0].tolist(),
-                "upper": self.answer.upper.gather(1, top)[:, 0].tolist(),
-                "credal_width": self.answer.credal_width.tolist(),
-                "entropy": self.answer.entropy.tolist(),
-                "repaired": self.answer.validity.repaired.tolist(),
-                "negative_mass": self.answer.validity.negative.tolist(),
-            }
-        self.columns["known"] = [None] * len(found)
-        if threshold is not None:
-            self.columns["known"] = threshold.known(found.scores[threshold.score]).tolist()
-
-    def __len__(self) -> int:
-        return len(self.probabilities)
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        for values in zip(*self.columns.values(), strict=True):
-            yield dict(zip(self.columns, values, strict=True))
-
-    def details(self, row: int) -> dict[str, Any]:
-        """Return the probabilities, and of a random set the masses of every set that has one."""
-        chances = dict(zip(self.classes, self.probabilities[row].tolist(), strict=True))
-        if self.answer is None:
-            return {"probabilities": chances}
-        budget = self.answer.budget
-        return {
-            "probabilities": chances,
-            "masses": [
-                {"set": list(budget.names_of(place)), "mass": mass}
-                for place, mass in enumerate(self.answer.mass[row].tolist())
-                if mass > 0
-            ],
-        }
 
 
 def _short(value: Any) -> Any:

@@ -1,0 +1,106 @@
+"""What a model says about inputs, as plain values: for tables, for JSON, for a page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from randomset.baselines.baseline import Baseline
+from randomset.errors import ShapeError
+from randomset.evaluation.ood import Threshold
+from randomset.evaluation.predictor import Prediction
+from randomset.nn.network import RandomSetNetwork
+
+__all__ = ["Answers", "classes_of"]
+
+
+def classes_of(model: RandomSetNetwork | Baseline) -> Sequence[str]:
+    """Return the names of the classes; a baseline keeps them in its notes."""
+    return model.notes["classes"] if isinstance(model, Baseline) else model.budget.classes
+
+
+class Answers:
+    """The predictions for a batch: a line for each input, and more on request.
+
+    Args:
+        model: a random-set network or a baseline.
+        inputs: as the model takes them.
+        batch_size: how many go through it at once.
+        name: what to call the inputs in an error.
+        threshold: what decides which inputs are known.
+    """
+
+    def __init__(
+        self,
+        model: RandomSetNetwork | Baseline,
+        inputs: Tensor,
+        batch_size: int = 256,
+        name: str = "the inputs",
+        threshold: Threshold | None = None,
+    ) -> None:
+        self.classes, self.answer = classes_of(model), None
+        try:
+            if isinstance(model, RandomSetNetwork):
+                self.answer = model.predict(inputs, batch_size=batch_size, progress=False)
+                found = Prediction.from_random_set(self.answer)
+            else:
+                found = Prediction(*model.predict(inputs, batch_size=batch_size))
+        except RuntimeError as error:  # torch's own words on shapes that do not fit
+            raise ShapeError(
+                "the network cannot take these inputs",
+                got=f"{name} with samples of shape {tuple(inputs.shape[1:])}: {str(error).splitlines()[0]}",
+            ) from None
+        self.probabilities = found.probabilities
+        self.columns: dict[str, list[Any]] = {
+            "label": [self.classes[label] for label in found.labels.tolist()],
+            "confidence": found.confidence.tolist(),
+        }
+        if self.answer is None:
+            own = {
+                key.replace(" ", "_"): score for key, score in found.scores.items() if key != "1 - maximum"
+            }
+            self.columns |= {key: score.tolist() for key, score in own.items()}
+        else:
+            top = found.labels[:, None]
+            self.columns |= {
+                "lower": self.answer.lower.gather(1, top)[:, 0].tolist(),
+                "upper": self.answer.upper.gather(1, top)[:, 0].tolist(),
+                "credal_width": self.answer.credal_width.tolist(),
+                "entropy": self.answer.entropy.tolist(),
+                "repaired": self.answer.validity.repaired.tolist(),
+                "negative_mass": self.answer.validity.negative.tolist(),
+            }
+        self.columns["known"] = [None] * len(found)
+        if threshold is not None:
+            self.columns["known"] = threshold.known(found.scores[threshold.score]).tolist()
+
+    def __len__(self) -> int:
+        return len(self.probabilities)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for values in zip(*self.columns.values(), strict=True):
+            yield dict(zip(self.columns, values, strict=True))
+
+    def details(self, row: int) -> dict[str, Any]:
+        """Return the probabilities, and of a random set the masses of every set that has one."""
+        chances = dict(zip(self.classes, self.probabilities[row].tolist(), strict=True))
+        if self.answer is None:
+            return {"probabilities": chances}
+        budget = self.answer.budget
+        return {
+            "probabilities": chances,
+            "masses": [
+                {"set": list(budget.names_of(place)), "mass": mass}
+                for place, mass in enumerate(self.answer.mass[row].tolist())
+                if mass > 0
+            ],
+        }
+
+    def intervals(self, row: int) -> dict[str, tuple[float, float]]:
+        """Return lower and upper probability of every class; a baseline has none."""
+        if self.answer is None:
+            return {}
+        bounds = zip(self.answer.lower[row].tolist(), self.answer.upper[row].tolist(), strict=True)
+        return dict(zip(self.classes, bounds, strict=True))

@@ -1,0 +1,283 @@
+"""The HTTP service: predictions, what the model is, health, metrics, and a page to try it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from importlib import resources
+from typing import Any
+
+import fastapi
+from fastapi import Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, PlainTextResponse
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from torch import Tensor
+
+from randomset.errors import RandomSetError
+from randomset.serving.batching import Batcher, Busy
+from randomset.serving.model import Limits, ServedModel, TooLarge
+
+__all__ = ["create_app"]
+
+_PAGE = {
+    "": ("index.html", "text/html; charset=utf-8"),
+    "page.js": ("page.js", "text/javascript; charset=utf-8"),
+    "page.css": ("page.css", "text/css; charset=utf-8"),
+}
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'self'; img-src 'self' blob: data:; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+}
+_BODY = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "multipart/form-data": {
+                "schema": {
+                    "type": "object",
+                    "properties": {
+                        "files": {"type": "array", "items": {"type": "string", "format": "binary"}}
+                    },
+                }
+            },
+            "application/json": {
+                "schema": {
+                    "type": "object",
+                    "properties": {
+                        "inputs": {"description": "one sample or a batch, as nested lists of numbers"},
+                        "bytes": {"type": "boolean", "description": "pixels are from 0 to 255, not to 1"},
+                        "texts": {"type": "array", "items": {"type": "string"}},
+                    },
+                }
+            },
+        },
+    }
+}
+_ERRORS: dict[int | str, dict[str, Any]] = {
+    413: {"description": "more than the service takes in one request"},
+    422: {"description": "what came cannot be read, or does not fit the network"},
+    503: {"description": "busy; try again later"},
+}
+
+
+class _Metrics:
+    """What Prometheus reads."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        own: dict[str, Any] = {"registry": self.registry}
+        self.requests = Counter("randomset_requests", "answered requests", ["path", "status"], **own)
+        self.predictions = Counter("randomset_predictions", "predicted inputs", ["known"], **own)
+        self.seconds = Histogram("randomset_request_seconds", "time of a prediction request", **own)
+        sizes = [2**power for power in range(9)]
+        self.batches = Histogram("randomset_batch_size", "inputs that went together", buckets=sizes, **own)
+        self.waiting = Gauge("randomset_waiting_inputs", "inputs that wait for the network", **own)
+
+
+def create_app(
+    model: ServedModel, samples: Callable[[], list[dict[str, Any]]] = lambda: []
+) -> fastapi.FastAPI:
+    """Build the service for a model; `samples` gives some inputs for the page when it is first asked for."""
+    limits, metrics = model.limits, _Metrics()
+    batcher = Batcher(model.answers, limits.batch, limits.waiting, metrics.batches.observe)
+    metrics.waiting.set_function(lambda: batcher.waiting)
+
+    @asynccontextmanager
+    async def lifespan(app: fastapi.FastAPI) -> AsyncIterator[None]:
+        yield
+        batcher.close()
+
+    app = fastapi.FastAPI(
+        title="randomset",
+        description="A random-set neural network: predictions that know when they do not know.",
+        version=model.about()["randomset"],
+        lifespan=lifespan,
+        docs_url=None,  # its page would come from elsewhere
+        redoc_url=None,
+    )
+    app.add_middleware(_Guard, limits=limits, metrics=metrics)
+    _refuse_clearly(app)
+    kept: list[list[dict[str, Any]]] = []
+
+    @app.post("/predict", responses=_ERRORS, openapi_extra=_BODY, summary="Predict images, numbers or texts")
+    async def predict(request: Request, masses: bool = False) -> JSONResponse:
+        start = time.perf_counter()
+        inputs = await asyncio.wait_for(_inputs(request, model), limits.seconds)
+        answers = await asyncio.wait_for(batcher.submit(inputs), limits.seconds)
+        for answer in answers:
+            metrics.predictions.labels(str(answer["known"]).lower()).inc()
+        shown = answers if masses else [_brief(answer) for answer in answers]
+        metrics.seconds.observe(time.perf_counter() - start)
+        return JSONResponse({"predictions": shown})
+
+    @app.get("/model", summary="Classes, sets, inputs, threshold and what was measured")
+    async def about() -> JSONResponse:
+        return JSONResponse(model.about())
+
+    @app.get("/samples", summary="Some test samples of the run, if its data are here")
+    async def some() -> JSONResponse:
+        if not kept:
+            kept.append(await run_in_threadpool(samples))
+        return JSONResponse(kept[0])
+
+    @app.get("/health", summary="Whether the service is up")
+    async def health() -> JSONResponse:
+        return JSONResponse({"status": "ok"})
+
+    @app.get("/metrics", summary="For Prometheus")
+    async def measured() -> PlainTextResponse:
+        return PlainTextResponse(generate_latest(metrics.registry), media_type="text/plain; version=0.0.4")
+
+    @app.get("/{name}", include_in_schema=False)
+    async def page(name: str) -> Response:
+        if name not in _PAGE:
+            raise HTTPException(404, "there is nothing here")
+        file, kind = _PAGE[name]
+        content = (resources.files("randomset.serving") / "page" / file).read_bytes()
+        return Response(content, media_type=kind, headers=_HEADERS)
+
+    @app.get("/", include_in_schema=False)
+    async def start() -> Response:
+        return await page("")
+
+    return app
+
+
+async def _inputs(request: Request, model: ServedModel) -> Tensor:
+    """Read a request of any kind, in a thread where it is work."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind == "application/json":
+        body = await request.body()
+        return await run_in_threadpool(_from_json, body, model)
+    if kind == "multipart/form-data":
+        async with request.form(max_files=model.limits.batch + 1, max_fields=8) as form:
+            files = [part for part in form.values() if not isinstance(part, str)]
+            contents = [await part.read() for part in form.getlist("files") if not isinstance(part, str)]
+            if len(contents) < len(files):
+                raise HTTPException(422, "the files are not in a field named files")
+        return await run_in_threadpool(model.from_files, contents)
+    if kind.startswith("image/") or kind == "application/octet-stream":
+        return await run_in_threadpool(model.from_files, [await request.body()])
+    raise HTTPException(
+        422,
+        f"this kind of content is not understood; got {kind[:60] or 'none'}; "
+        "expected multipart/form-data, an image, or application/json",
+    )
+
+
+def _from_json(body: bytes, model: ServedModel) -> Tensor:
+    try:
+        content = json.loads(body, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        raise HTTPException(422, "the body is no JSON") from None
+    if not isinstance(content, dict) or ("inputs" in content) == ("texts" in content):
+        raise HTTPException(422, 'the body has no input; expected {"inputs": [...]} or {"texts": [...]}')
+    if "texts" in content:
+        return model.from_texts(content["texts"])
+    return model.from_numbers(content["inputs"], content.get("bytes") is True)
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(name)  # NaN and infinities are no JSON
+
+
+def _brief(answer: dict[str, Any]) -> dict[str, Any]:
+    return {
+        key: value for key, value in answer.items() if key not in ("probabilities", "masses", "intervals")
+    }
+
+
+def _refuse_clearly(app: fastapi.FastAPI) -> None:
+    """Every refusal is one line of JSON: {"error": …}; nothing tells of our insides."""
+
+    def said(status: int, message: str) -> JSONResponse:
+        headers = {"Retry-After": "1"} if status == 503 else None
+        return JSONResponse({"error": message}, status, headers)
+
+    @app.exception_handler(TooLarge)
+    async def too_large(request: Request, error: TooLarge) -> JSONResponse:
+        return said(413, str(error))
+
+    @app.exception_handler(RandomSetError)
+    async def refused(request: Request, error: RandomSetError) -> JSONResponse:
+        return said(422, str(error))
+
+    @app.exception_handler(Busy)
+    async def busy(request: Request, error: Busy) -> JSONResponse:
+        return said(503, "too much is waiting; try again in a second")
+
+    @app.exception_handler(asyncio.TimeoutError)
+    async def late(request: Request, error: Exception) -> JSONResponse:
+        return said(503, "this took too long")
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
+        first = error.errors()[0]
+        return said(422, f"{'.'.join(map(str, first['loc']))}: {first['msg']}")
+
+    @app.exception_handler(HTTPException)
+    async def other(request: Request, error: HTTPException) -> JSONResponse:
+        return said(error.status_code, str(error.detail))
+
+    @app.exception_handler(Exception)
+    async def unforeseen(request: Request, error: Exception) -> JSONResponse:
+        return said(500, "something went wrong here; the log of the service tells more")
+
+
+class _TooLong(Exception):
+    pass
+
+
+class _Guard:
+    """Stands before everything: counts requests, and stops bodies that are too long or too many."""
+
+    def __init__(self, app: Any, limits: Limits, metrics: _Metrics) -> None:
+        self.app, self.limits, self.metrics, self.busy = app, limits, metrics, 0
+
+    async def __call__(self, scope: Any, receive: Callable[[], Awaitable[Any]], send: Any) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        known = scope["path"] in ("/predict", "/model", "/samples", "/health", "/metrics", "/")
+        path, started, length = scope["path"] if known else "other", False, 0
+
+        async def counted_send(message: Any) -> None:
+            nonlocal started
+            if message["type"] == "http.response.start":
+                started = True
+                self.metrics.requests.labels(path, message["status"]).inc()
+            await send(message)
+
+        async def counted_receive() -> Any:
+            nonlocal length
+            message = await receive()
+            length += len(message.get("body", b""))
+            if length > self.limits.bytes:
+                raise _TooLong
+            return message
+
+        async def refuse(status: int, text: str) -> None:
+            headers = {"Retry-After": "1"} if status == 503 else {"Connection": "close"}
+            await JSONResponse({"error": text}, status, headers)(scope, receive, counted_send)
+
+        said = dict(scope["headers"]).get(b"content-length", b"0")
+        too_long = f"the request is too long; expected at most {self.limits.bytes} bytes"
+        if said.isdigit() and len(said) < 20 and int(said) > self.limits.bytes:
+            return await refuse(413, too_long)
+        if self.busy >= self.limits.requests and path == "/predict":
+            return await refuse(503, "too many requests at once; try again in a second")
+        self.busy += 1
+        try:
+            await self.app(scope, counted_receive, counted_send)
+        except _TooLong:
+            if not started:
+                await refuse(413, too_long)
+        finally:
+            self.busy -= 1

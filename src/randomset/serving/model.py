@@ -1,0 +1,242 @@
+"""A run folder as something that answers requests: it reads what strangers send, within limits."""
+
+from __future__ import annotations
+
+import io
+import json
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from randomset.data.conversion import converted
+from randomset.data.folders import pixels_from_picture
+from randomset.errors import MissingPackageError, RandomSetError, ShapeError
+from randomset.evaluation.ood import Threshold
+from randomset.nn.network import RandomSetNetwork
+from randomset.serving.answers import Answers, classes_of
+from randomset.training.rival_storage import load_model
+
+__all__ = ["Limits", "ServedModel", "TooLarge", "png_text"]
+
+_FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF")  # Pillow knows more, some of them through old code
+_TOKENIZER = "tokenizer"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much one request, and all that wait, may ask for."""
+
+    bytes: int = 32 * 2**20
+    pixels: int = 40_000_000
+    batch: int = 256
+    waiting: int = 2048
+    requests: int = 256
+    seconds: float = 30.0
+
+
+class TooLarge(RandomSetError):
+    """More than the service takes in one request."""
+
+
+class ServedModel:
+    """A trained model with its threshold, and the ways from bytes, numbers and texts to its inputs.
+
+    Args:
+        run: the run folder.
+        limits: what a request may ask for.
+    """
+
+    def __init__(self, run: Path, limits: Limits | None = None) -> None:
+        self.run, self.limits = run, limits or Limits()
+        self.model, self.threshold = load_model(run), Threshold.load(run)
+        self.classes = list(classes_of(self.model))
+        notes = self.model.notes
+        self.shape: list[int] = notes.get("input_shape") or []
+        if not self.shape:
+            raise RandomSetError("the run does not tell what its inputs look like", got=str(run))
+        self.largest = float(notes.get("largest_input") or 1)
+        self.kind = {1: "features", 3: "images"}.get(len(self.shape), "arrays")
+        self.tokens: int = notes.get("tokens") or 0
+        if self.tokens:
+            from randomset.nn.tokens import load_tokenizer
+
+            self.kind, self.tokenizer = "texts", load_tokenizer(run / _TOKENIZER)
+        self.warm()
+
+    def warm(self) -> None:
+        """Predict once, so that the first request need not wait for what torch sets up."""
+        self.answers(torch.full((1, *self.shape), 1) if self.tokens else torch.zeros(1, *self.shape))
+
+    # -- inputs ---------------------------------------------------------------------------------
+
+    def from_files(self, files: list[bytes]) -> Tensor:
+        """Decode images to what the network takes."""
+        self._check_kind("images", "image files")
+        self._check_count(len(files))
+        size = (self.shape[1], self.shape[2])
+        return torch.stack([self._decoded(number, one, size) for number, one in enumerate(files)])
+
+    def from_numbers(self, numbers: Any, bytes: bool = False) -> Tensor:
+        """Turn nested lists, one sample or a batch, into inputs; images may be of another size."""
+        if self.kind == "texts":
+            raise ShapeError("the network reads texts", got="numbers", expected='{"texts": [...]}')
+        if isinstance(numbers, list):
+            self._check_count(len(numbers), of_numbers=True)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                array = np.asarray(numbers, dtype=np.float64)
+        except (TypeError, ValueError, OverflowError, RecursionError, Warning):
+            raise ShapeError(
+                "the inputs are no regular arrays of numbers", got=type(numbers).__name__
+            ) from None
+        inputs = torch.from_numpy(array).float()
+        if not inputs.numel() or not inputs.isfinite().all():
+            raise ShapeError("the inputs hold no numbers, or some that are not finite", got=str(array.shape))
+        inputs = self._batch(inputs)
+        self._check_count(len(inputs))
+        if self.kind == "images":
+            self._check_pixels(inputs.shape[2] * inputs.shape[3])
+            top = 255.0 if bytes else max(self.largest, 1.0)
+            if self.largest <= 1.5 and not (inputs.min() >= 0 and inputs.max() <= top):
+                raise ShapeError(
+                    "the pixels are out of range",
+                    got=f"from {inputs.min():g} to {inputs.max():g}",
+                    expected=f"numbers from 0 to {top:g}",
+                    remedy="" if bytes else 'For numbers up to 255, send "bytes": true',
+                )
+            inputs = converted(inputs / 255 if bytes else inputs, self.shape)[0]
+        if list(inputs.shape[1:]) != self.shape:
+            raise ShapeError(
+                "the inputs do not fit the network", got=str(tuple(inputs.shape)), expected=self.expected
+            )
+        return inputs
+
+    def from_texts(self, texts: Any) -> Tensor:
+        """Turn texts into tokens."""
+        from randomset.nn.tokens import tokenised
+
+        self._check_kind("texts", "texts")
+        texts = [texts] if isinstance(texts, str) else texts
+        if not isinstance(texts, list) or not texts or not all(isinstance(text, str) for text in texts):
+            raise ShapeError("these are no texts", got=type(texts).__name__, expected="a list of strings")
+        self._check_count(len(texts))
+        return tokenised(texts, self.tokenizer, self.tokens)
+
+    @property
+    def expected(self) -> str:
+        """What an input looks like, in words."""
+        if self.kind == "texts":
+            return "texts"
+        return (
+            " × ".join(["n", *map(str, self.shape)]) + f" {'images' if self.kind == 'images' else 'numbers'}"
+        )
+
+    def _batch(self, inputs: Tensor) -> Tensor:
+        """Give a single sample, or a grey image without a channel, the dimensions that it lacks."""
+        if self.kind == "images" and inputs.dim() == 2:
+            inputs = inputs[None]
+        if inputs.dim() == len(self.shape):
+            inputs = inputs[None]
+        if inputs.dim() != len(self.shape) + 1:
+            raise ShapeError(
+                "the inputs do not fit the network", got=str(tuple(inputs.shape)), expected=self.expected
+            )
+        return inputs
+
+    def _decoded(self, number: int, content: bytes, size: tuple[int, int]) -> Tensor:
+        try:
+            from PIL import Image
+        except ImportError:
+            raise MissingPackageError("pillow", "serve") from None
+        place = f"file {number + 1}"
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                with Image.open(io.BytesIO(content), formats=_FORMATS) as picture:
+                    self._check_pixels(picture.width * picture.height)
+                    picture.draft("RGB", (2 * size[1], 2 * size[0]))  # a JPEG need not be decoded in full
+                    return pixels_from_picture(picture, size, self.shape[0] == 1)
+        except TooLarge:
+            raise
+        except MemoryError:
+            raise TooLarge("an image is too large", got=place) from None
+        except Exception as error:  # Pillow's readers raise errors of many kinds on broken files
+            why = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
+            why = "no image" if "cannot identify" in why else why
+            raise ShapeError(
+                "a file is no image that can be read",
+                got=f"{place}: {why}",
+                expected=", ".join(_FORMATS),
+            ) from None
+
+    def _check_kind(self, kind: str, what: str) -> None:
+        if self.kind != kind:
+            raise ShapeError(f"the network takes no {what}", got=what, expected=self.expected)
+
+    def _check_count(self, count: int, of_numbers: bool = False) -> None:
+        if not count:
+            raise ShapeError("the request is empty", got="no inputs", expected=self.expected)
+        most = max(self.limits.batch, max(self.shape) if of_numbers else 0)
+        if count > most:
+            raise TooLarge("too many inputs in one request", got=count, expected=f"at most {most}")
+
+    def _check_pixels(self, count: int) -> None:
+        if count > self.limits.pixels:
+            raise TooLarge("an image is too large", got=f"{count} pixels", expected=f"{self.limits.pixels}")
+
+    # -- answers --------------------------------------------------------------------------------
+
+    def answers(self, inputs: Tensor) -> list[dict[str, Any]]:
+        """Predict a batch: label, probability, interval, uncertainties, known, and all the details."""
+        found = Answers(self.model, inputs, len(inputs), threshold=self.threshold)
+        return [
+            {**line, **found.details(row), "intervals": found.intervals(row)}
+            for row, line in enumerate(found)
+        ]
+
+    def about(self) -> dict[str, Any]:
+        """Say what the model is: classes, sets, inputs, threshold, what was measured."""
+        import randomset
+
+        model, threshold = self.model, self.threshold
+        network = model if isinstance(model, RandomSetNetwork) else None
+        sets = (
+            [] if network is None else [list(network.budget.names_of(i)) for i in range(len(network.budget))]
+        )
+        return {
+            "method": "rsnn" if network is not None else getattr(model, "method", ""),
+            "randomset": randomset.__version__,
+            "classes": self.classes,
+            "sets": sets,
+            "input": {"kind": self.kind, "shape": self.shape, "expected": self.expected},
+            "threshold": None if threshold is None else {"score": threshold.score, "value": threshold.value},
+            "metrics": model.notes.get("test") or self._measured(),
+            "limits": {
+                "bytes": self.limits.bytes, "pixels": self.limits.pixels, "batch": self.limits.batch
+            },
+        }  # fmt: skip
+
+    def _measured(self) -> dict[str, Any]:
+        try:
+            return json.loads((self.run / "test.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+
+
+def png_text(image: Tensor) -> str:
+    """Return an image (C × H × W) as a PNG in base64."""
+    import base64
+
+    from PIL import Image
+
+    pixels = image if image.dtype == torch.uint8 else (image.clamp(0, 1) * 255).round().to(torch.uint8)
+    array = pixels[0].numpy() if len(pixels) == 1 else pixels[:3].permute(1, 2, 0).contiguous().numpy()
+    stream = io.BytesIO()
+    Image.fromarray(array).save(stream, "PNG")
+    return base64.b64encode(stream.getvalue()).decode("ascii")

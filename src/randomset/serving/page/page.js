@@ -1,0 +1,363 @@
+"use strict";
+
+const find = (id) => document.getElementById(id);
+const NS = "http://www.w3.org/2000/svg";
+const state = { model: null, base: null, drawn: false, share: 0.75, noise: null, trace: new Map(), busy: false, again: false };
+
+// -- asking ------------------------------------------------------------------------------------
+
+async function ask(body, kind) {
+  const reply = await fetch("/predict?masses=true", { method: "POST", headers: { "Content-Type": kind }, body });
+  const content = await reply.json().catch(() => ({ error: `the service answered ${reply.status}` }));
+  if (!reply.ok) throw new Error(content.error);
+  return content.predictions[0];
+}
+
+/** One request at a time; while it is under way, only the latest wish is kept. */
+async function refresh(make) {
+  if (state.busy) { state.again = make; return; }
+  state.busy = true;
+  find("answer").ariaBusy = "true";
+  try {
+    const [body, kind] = await make();
+    if (body !== null) show(await ask(body, kind));
+  } catch (error) {
+    complain(error.message);
+  }
+  state.busy = false;
+  if (state.again) {
+    const next = state.again;
+    state.again = false;
+    refresh(next);
+  } else {
+    find("answer").ariaBusy = "false";
+  }
+}
+
+// -- showing -----------------------------------------------------------------------------------
+
+function element(tag, className, text) {
+  const made = document.createElement(tag);
+  if (className) made.className = className;
+  if (text !== undefined) made.textContent = text;
+  return made;
+}
+
+function shape(tag, attributes) {
+  const made = document.createElementNS(NS, tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  return made;
+}
+
+function complain(message) {
+  find("answer").replaceChildren(element("p", "error", message));
+  find("bars").hidden = true;
+}
+
+function show(answer) {
+  const parts = [element("p", "label", answer.label)];
+  if (answer.known !== null) {
+    const known = answer.known;
+    parts.push(element("span", `badge ${known ? "known" : "unknown"}`, known ? "the model knows this" : "unlike what the model knows"));
+  }
+  const bounds = answer.lower === undefined ? "" : `, between ${answer.lower.toFixed(2)} and ${answer.upper.toFixed(2)}`;
+  parts.push(element("p", "words", `Probability ${answer.confidence.toFixed(2)}${bounds}. Entropy ${answer.entropy.toFixed(2)} bits` +
+    (answer.credal_width === undefined ? "." : `, credal width ${answer.credal_width.toFixed(2)}.`)));
+  find("answer").replaceChildren(...parts);
+  find("bars").hidden = false;
+  const top = Object.entries(answer.probabilities).sort((a, b) => b[1] - a[1]).slice(0, 10);
+  find("intervals").replaceChildren(...top.flatMap(([name, p]) => {
+    const [low, high] = answer.intervals[name] || [p, p];
+    return bar(name, low, high, p, `${p.toFixed(2)} in [${low.toFixed(2)}, ${high.toFixed(2)}]`);
+  }));
+  const masses = (answer.masses || []).filter((one) => one.mass >= 0.001).sort((a, b) => b.mass - a.mass).slice(0, 8);
+  const count = state.model.classes.length;
+  find("masses").replaceChildren(...masses.flatMap(({ set, mass }) => {
+    const name = set.length === count && count > 1 ? "any class" : `{${set.join(", ")}}`;
+    return bar(name, 0, mass, mass, mass.toFixed(3));
+  }));
+  find("masses").previousElementSibling.hidden = !masses.length;
+  remember(answer.entropy);
+}
+
+function bar(name, low, high, mark, text) {
+  const label = element("span", "name", name);
+  label.title = name;
+  const svg = shape("svg", { viewBox: "0 0 100 16", preserveAspectRatio: "none", role: "img", "aria-label": `${name}: ${text}` });
+  svg.append(
+    shape("rect", { class: "track", x: 0, y: 6, width: 100, height: 4 }),
+    shape("rect", { class: "range", x: 100 * low, y: 2, width: Math.max(100 * (high - low), 0.4), height: 12 }),
+    shape("rect", { class: "mark", x: Math.min(Math.max(100 * mark - 0.5, 0), 99), y: 0, width: 1, height: 16 }),
+  );
+  return [label, svg, element("span", "value", text)];
+}
+
+/** Draw the entropy at every rotation that was tried on this image. */
+function remember(entropy) {
+  if (state.model.input.kind !== "images") return;
+  state.trace.set(Number(find("rotation").value), entropy);
+  const box = find("trace-box");
+  box.hidden = state.trace.size < 2;
+  if (box.hidden) return;
+  const most = Math.log2(state.model.classes.length) || 1;
+  const at = (turn, value) => [(turn + 180) / 360 * 280, 65 - 60 * value / most];
+  const points = [...state.trace].sort((a, b) => a[0] - b[0]).map(([turn, value]) => at(turn, value));
+  const parts = [shape("polyline", { class: "line", points: points.map((p) => p.join(",")).join(" ") })];
+  parts.push(...points.map(([x, y]) => shape("circle", { class: "dot", cx: x, cy: y, r: 2.5 })));
+  const limit = state.model.threshold;
+  if (limit && limit.score === "entropy") {
+    const y = at(0, limit.value)[1];
+    parts.push(shape("line", { class: "limit", x1: 0, x2: 280, y1: y, y2: y }));
+  }
+  find("trace").replaceChildren(...parts);
+}
+
+// -- images ------------------------------------------------------------------------------------
+
+function blank() {
+  const canvas = document.createElement("canvas");
+  canvas.width = canvas.height = 280;
+  const pen = canvas.getContext("2d", { willReadFrequently: true });
+  pen.fillStyle = "#000";
+  pen.fillRect(0, 0, 280, 280);
+  return canvas;
+}
+
+function fresh(drawn) {
+  state.base = blank();
+  state.drawn = drawn;
+  state.trace.clear();
+  find("trace-box").hidden = true;
+  find("rotation").value = find("noise").value = 0;
+  labels();
+}
+
+function labels() {
+  find("rotation-value").value = `${find("rotation").value}°`;
+  find("noise-value").value = `${find("noise").value} %`;
+}
+
+/** The part of the board that holds ink, as [x, y, side]. */
+function inked() {
+  const pixels = state.base.getContext("2d").getImageData(0, 0, 280, 280).data;
+  let [left, top, right, bottom] = [280, 280, -1, -1];
+  for (let y = 0; y < 280; y += 1) {
+    for (let x = 0; x < 280; x += 1) {
+      if (pixels[4 * (280 * y + x)] > 40) {
+        left = Math.min(left, x); right = Math.max(right, x); top = Math.min(top, y); bottom = Math.max(bottom, y);
+      }
+    }
+  }
+  if (right < 0) return null;
+  const side = Math.max(right - left, bottom - top, 20) + 1;
+  return [(left + right + 1 - side) / 2, (top + bottom + 1 - side) / 2, side];
+}
+
+/** Put the image as the network gets it into a small canvas: turned, with noise, drawings in the middle. */
+function seen() {
+  const [, height, width] = state.model.input.shape;
+  const small = find("seen");
+  small.width = width;
+  small.height = height;
+  const pen = small.getContext("2d", { willReadFrequently: true });
+  pen.fillStyle = "#000";
+  pen.fillRect(0, 0, width, height);
+  const part = state.drawn ? inked() : [0, 0, 280];
+  if (part === null) return false;
+  const [x, y, side] = part;
+  const share = state.drawn ? state.share : 1;
+  // Smaller by halves, so that thin lines do not vanish between the pixels.
+  let picture = document.createElement("canvas");
+  picture.width = picture.height = 280;
+  picture.getContext("2d").drawImage(state.base, x, y, side, side, 0, 0, 280, 280);
+  while (picture.width > 2 * share * Math.max(width, height)) {
+    const half = document.createElement("canvas");
+    half.width = half.height = Math.round(picture.width / 2);
+    half.getContext("2d").drawImage(picture, 0, 0, half.width, half.height);
+    picture = half;
+  }
+  pen.save();
+  pen.translate(width / 2, height / 2);
+  pen.rotate(Number(find("rotation").value) * Math.PI / 180);
+  pen.drawImage(picture, -share * width / 2, -share * height / 2, share * width, share * height);
+  pen.restore();
+  const amount = Number(find("noise").value) / 100;
+  if (amount > 0) {
+    const image = pen.getImageData(0, 0, width, height);
+    if (!state.noise || state.noise.length < image.data.length) {
+      state.noise = Float32Array.from({ length: image.data.length }, () =>
+        Math.sqrt(-2 * Math.log(1 - Math.random())) * Math.cos(2 * Math.PI * Math.random()));
+    }
+    const grey = state.model.input.shape[0] === 1;
+    for (let i = 0; i < image.data.length; i += 1) {
+      if (i % 4 !== 3) image.data[i] += 255 * amount * state.noise[grey ? i - i % 4 : i];
+    }
+    pen.putImageData(image, 0, 0);
+  }
+  return true;
+}
+
+function predictImage() {
+  const board = find("board").getContext("2d");
+  board.fillStyle = "#000";
+  board.fillRect(0, 0, 280, 280);
+  board.save();
+  board.translate(140, 140);
+  board.rotate(Number(find("rotation").value) * Math.PI / 180);
+  board.drawImage(state.base, -140, -140);
+  board.restore();
+  const some = seen();
+  refresh(async () => {
+    if (!some) return [null, ""];
+    const blob = await new Promise((done) => find("seen").toBlob(done, "image/png"));
+    return [blob, "image/png"];
+  });
+}
+
+async function open(blob) {
+  try {
+    const picture = await createImageBitmap(blob);
+    fresh(false);
+    const side = Math.min(picture.width, picture.height);
+    const pen = state.base.getContext("2d");
+    pen.imageSmoothingEnabled = side > 280;
+    pen.drawImage(picture, (picture.width - side) / 2, (picture.height - side) / 2, side, side, 0, 0, 280, 280);
+    predictImage();
+  } catch {
+    complain("this is no image that can be read");
+  }
+}
+
+function prepareImages() {
+  find("images").hidden = false;
+  fresh(true);
+  const board = find("board");
+  let last = null;
+  const place = (event) => {
+    const box = board.getBoundingClientRect();
+    return [(event.clientX - box.left) * 280 / box.width, (event.clientY - box.top) * 280 / box.height];
+  };
+  board.addEventListener("pointerdown", (event) => {
+    event.preventDefault();
+    if (!state.drawn || Number(find("rotation").value) || Number(find("noise").value)) fresh(true);
+    board.setPointerCapture(event.pointerId);
+    last = place(event);
+    stroke(last, last);
+  });
+  board.addEventListener("pointermove", (event) => {
+    if (last === null) return;
+    const next = place(event);
+    stroke(last, next);
+    last = next;
+  });
+  for (const name of ["pointerup", "pointercancel"]) board.addEventListener(name, () => { last = null; });
+  function stroke(from, to) {
+    const pen = state.base.getContext("2d");
+    pen.strokeStyle = "#fff";
+    pen.lineWidth = 22;
+    pen.lineCap = "round";
+    pen.beginPath();
+    pen.moveTo(...from);
+    pen.lineTo(...to);
+    pen.stroke();
+    state.trace.clear();
+    predictImage();
+  }
+  for (const name of ["rotation", "noise"]) {
+    find(name).addEventListener("input", () => { labels(); predictImage(); });
+  }
+  find("clear").addEventListener("click", () => {
+    fresh(true);
+    predictImage();
+    find("bars").hidden = true;
+    find("answer").replaceChildren(element("p", "hint", "Give it something to look at."));
+  });
+  find("file").addEventListener("change", (event) => { if (event.target.files[0]) open(event.target.files[0]); event.target.value = ""; });
+  document.addEventListener("dragover", (event) => { event.preventDefault(); board.classList.add("over"); });
+  document.addEventListener("dragleave", () => board.classList.remove("over"));
+  document.addEventListener("drop", (event) => {
+    event.preventDefault();
+    board.classList.remove("over");
+    if (event.dataTransfer.files[0]) open(event.dataTransfer.files[0]);
+  });
+  document.addEventListener("paste", (event) => {
+    const file = [...event.clipboardData.files][0];
+    if (file) open(file);
+  });
+  seen();
+  showSamples();
+}
+
+async function showSamples() {
+  const samples = await fetch("/samples").then((reply) => reply.json()).catch(() => []);
+  const shares = [];
+  for (const { png, label } of samples) {
+    const image = element("img");
+    image.src = `data:image/png;base64,${png}`;
+    image.alt = label ? `a sample of ${label}` : "a sample";
+    const button = element("button");
+    button.type = "button";
+    button.append(image);
+    button.addEventListener("click", () => open(image));
+    find("samples").append(button);
+    await image.decode().catch(() => {});
+    shares.push(share(image));
+  }
+  if (shares.length) state.share = Math.min(Math.max(shares.reduce((a, b) => a + b) / shares.length, 0.5), 1);
+}
+
+/** How much of its frame the ink of a sample fills: drawings are brought to the same size. */
+function share(image) {
+  const canvas = document.createElement("canvas");
+  canvas.width = image.naturalWidth || 1;
+  canvas.height = image.naturalHeight || 1;
+  const pen = canvas.getContext("2d", { willReadFrequently: true });
+  pen.drawImage(image, 0, 0);
+  const pixels = pen.getImageData(0, 0, canvas.width, canvas.height).data;
+  let [left, top, right, bottom] = [canvas.width, canvas.height, 0, 0];
+  for (let i = 0; i < pixels.length; i += 4) {
+    if (pixels[i] > 60) {
+      const [x, y] = [(i / 4) % canvas.width, Math.floor(i / 4 / canvas.width)];
+      left = Math.min(left, x); right = Math.max(right, x + 1); top = Math.min(top, y); bottom = Math.max(bottom, y + 1);
+    }
+  }
+  return Math.max((right - left) / canvas.width, (bottom - top) / canvas.height);
+}
+
+// -- texts and numbers -------------------------------------------------------------------------
+
+function prepareWords(kind) {
+  find("words").hidden = false;
+  const numbers = kind !== "texts";
+  if (numbers) find("text-label").textContent = `${state.model.input.shape.join(" × ")} numbers, behind commas or spaces`;
+  let timer = 0;
+  find("text").addEventListener("input", () => {
+    clearTimeout(timer);
+    timer = setTimeout(() => refresh(async () => {
+      const text = find("text").value.trim();
+      if (!text) return [null, ""];
+      const body = numbers ? { inputs: [text.split(/[\s,;]+/).map(Number)] } : { texts: [text] };
+      return [JSON.stringify(body), "application/json"];
+    }), 200);
+  });
+}
+
+// -- start -------------------------------------------------------------------------------------
+
+async function start() {
+  try {
+    state.model = await (await fetch("/model")).json();
+  } catch {
+    find("about").textContent = "The service does not answer.";
+    return;
+  }
+  const { classes, sets, metrics, input } = state.model;
+  const some = classes.length > 8 ? `${classes.slice(0, 8).join(", ")} …` : classes.join(", ");
+  const accuracy = metrics.accuracy === undefined ? "" : ` It was right on ${(100 * metrics.accuracy).toFixed(1)} % of ${metrics.samples} test samples.`;
+  const larger = sets.filter((one) => one.length > 1).length;
+  find("about").textContent = `The model tells ${classes.length} classes apart (${some})${larger ? ` and weighs ${larger} sets of several` : ""}.${accuracy}`;
+  if (input.kind === "images") prepareImages();
+  else prepareWords(input.kind);
+}
+
+start();
