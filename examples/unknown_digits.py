@@ -18,8 +18,10 @@ import torch
 from torch import Tensor
 
 import randomset as rs
+from randomset.budgeting.reporting import clusters_of
 from randomset.data import Source, load_source
-from randomset.evaluation import evaluate
+from randomset.evaluation import Threshold, evaluate
+from randomset.report import evaluation_report, gallery_of, write_report
 from randomset.training.method import MethodConfig, MethodResult, train_method
 
 OUT = Path("demo")
@@ -118,6 +120,27 @@ def draw(examples: list[tuple[str, rs.RandomSet, Tensor]]) -> Path:
     return OUT / "predictions.png"
 
 
+def report(result: MethodResult, split: Split) -> Path:
+    """Write all that was measured as a page, with the samples that are worth a look."""
+    tested = Source("digits", "images", *split.test, split.classes)
+    strange = Source("8 and 9", "images", split.unknown, torch.full((len(split.unknown),), -1), split.classes)
+    found = evaluate(
+        result.network,
+        tested,
+        {"8 and 9": split.unknown},
+        validation=split.val,
+        classes=split.classes,
+        progress=False,
+    )
+    threshold = Threshold(*(found["threshold"][key] for key in ("score", "value", "share")))
+    gallery = gallery_of(result.network, found, tested, {"8 and 9": strange}, threshold=threshold)
+    space = None if result.budgeter is None else clusters_of(result.budgeter)
+    page = evaluation_report(
+        found, title="Digits 0 to 7 are known, 8 and 9 are not", gallery=gallery, space=space
+    )
+    return write_report(page, OUT / "report.html")
+
+
 def main() -> None:
     """Run the comparison and say what came out."""
     parser = argparse.ArgumentParser(
@@ -144,6 +167,7 @@ def main() -> None:
         print(f"- {name}: {answer.explain()}; entropy {answer.entropy:.2f} bits")
     first[0].network.save(OUT)
     print(f"\nWrote {draw(examples)} and the network, {OUT / 'model.safetensors'}.")
+    print(f"Wrote {report(*first)}: open it in a browser.")
     print(f"{time.perf_counter() - started:.0f} s. Next: randomset predict {OUT} digits | head")
 
 

@@ -272,11 +272,29 @@ class TestTrainAndPredict:
         assert (threshold.score, threshold.share) == ("credal width", 0.9)
         assert result["threshold"]["value"] == threshold.value
         assert len(list((folder / "measured" / "figures").glob("*.png"))) == 11
+        page = (folder / "measured" / "report.html").read_text(encoding="utf-8")
+        assert "noise: what it stopped" in page
         assert f"accuracy {100 * result['test']['accuracy']:.2f} %" in out.stdout
         assert "Wrote measured/evaluation.json." in out.stdout
         again = run("evaluate", "measured", "--ood", "noise.npz", *options, "--no-figures", cwd=folder)
         assert again.returncode == 0, again.stderr
         assert Evaluation.load(folder / "measured")["ood"] == result["ood"]  # named by its file, the same
+        (folder / "measured" / "report.html").unlink()
+        out = run("report", "measured", cwd=folder)
+        assert out.returncode == 0, out.stderr
+        assert "noise: what it stopped" in (folder / "measured" / "report.html").read_text(encoding="utf-8")
+        (folder / "noise.npz").rename(folder / "moved.npz")
+        out = run("report", "measured", "--out", "elsewhere", cwd=folder)
+        assert out.returncode == 0, out.stderr
+        assert "There are no samples in the report" in out.stderr
+        assert "Known or not" in (folder / "elsewhere" / "report.html").read_text(encoding="utf-8")
+        (folder / "moved.npz").rename(folder / "noise.npz")
+
+    def test_a_report_needs_an_evaluation(self, trained, monkeypatch, capsys):
+        folder, _ = trained
+        code, error = run_here(monkeypatch, capsys, "report", "run", cwd=folder)
+        assert code == 2
+        assert "not evaluated yet" in error
 
     @pytest.mark.parametrize(
         ("arguments", "message"),
@@ -539,6 +557,7 @@ class TestComparison:
             assert 0 < values["training, s"][method][0] < 600
         names = {path.name for path in (folder / "c" / "figures").iterdir()}
         assert names == {"curves_noise.png", "entropies.png"}
+        assert "2 methods, 1 seed each" in (folder / "c" / "report.html").read_text(encoding="utf-8")
         rows = list(csv.DictReader(io.StringIO((folder / "c" / "comparison.csv").read_text())))
         assert [row["method"] for row in rows] == ["rsnn", "softmax"]
 

@@ -98,6 +98,9 @@ def test_the_demo_runs(tmp_path, monkeypatch, capsys):
     assert min(auroc, auprc, width) > 0.7  # better than chance by far, after six epochs
     assert printed.count("probability in [") == 3
     assert (tmp_path / "demo" / "predictions.png").read_bytes().startswith(b"\x89PNG")
+    page = (tmp_path / "demo" / "report.html").read_text(encoding="utf-8")
+    assert "8 and 9: what it stopped" in page
+    assert len(page) < 5_000_000
     assert randomset.RandomSetNetwork.load(tmp_path / "demo").budget.num_classes == 8
 
 

@@ -11,7 +11,7 @@ import torch
 
 from randomset.data import load_inputs, load_source
 from randomset.data.catalogue import KNOWN, listing
-from randomset.data.conversion import converted
+from randomset.data.conversion import converted, png_from_image
 from randomset.data.corruptions import (
     gaussian_blur,
     gaussian_noise,
@@ -214,3 +214,16 @@ def test_the_real_sets_are_whole():
         source = load_source(name, split)
         assert tuple(source.inputs.shape) == shape
         assert source.labels.unique().tolist() == list(range(len(source.classes)))
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_a_picture_and_back(channels):
+    import io
+
+    from PIL import Image
+
+    image = torch.arange(channels * 30, dtype=torch.uint8).reshape(channels, 5, 6) * 2
+    for given in (image, image / 255):
+        array = np.asarray(Image.open(io.BytesIO(png_from_image(given))))
+        assert np.array_equal(array if channels == 1 else array.transpose(2, 0, 1), image.squeeze(0).numpy())
+    assert Image.open(io.BytesIO(png_from_image(image, largest=3))).size == (3, 3)

@@ -15,7 +15,7 @@ from randomset.evaluation import Threshold
 from randomset.nn import backbones
 from randomset.nn.preprocessing import Standardise
 from randomset.serving.app import create_app
-from randomset.serving.model import Limits, ServedModel, png_text
+from randomset.serving.model import Limits, ServedModel
 from randomset.training.rival_storage import save_rival
 from tests.serving.test_export import digits, network_of
 from tests.texts import tiny_bert
@@ -279,14 +279,6 @@ def test_texts(tmp_path):
         for wrong in ([], [""], [3], "", {"a": 1}):
             assert client.post("/predict", json={"texts": wrong}).status_code == 422
         assert client.post("/predict", json={"inputs": [1]}).status_code == 422
-
-
-def test_an_image_as_text():
-    import base64
-
-    for image in (digits(16)[0], digits(16, 3)[0], digits(16)[0] / 255):
-        picture = Image.open(io.BytesIO(base64.b64decode(png_text(image))))
-        assert np.asarray(picture).max() == digits(16)[0].max()
 
 
 # Starlette leaves the closing of files in a broken form to Python.

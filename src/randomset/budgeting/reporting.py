@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from randomset.belief.naming import braces
 from randomset.budgeting.ellipsoids import coverage_from_radius
 from randomset.budgeting.inputs import number_of_sets
 from randomset.budgeting.overlap import Overlaps
+from randomset.budgeting.reduce import stratified_sample
 
 if TYPE_CHECKING:
     from randomset.budgeting.budgeter import Budgeter
 
-__all__ = ["BudgetReport", "table_of_sets"]
+__all__ = ["BudgetReport", "clusters_of", "table_of_sets"]
+
+_MOST_DRAWN = 100  # classes; more only hide each other
 
 
 @dataclass(frozen=True)
@@ -128,3 +131,27 @@ def table_of_sets(ranking: Overlaps, classes: Sequence[str], dimensions: int, mo
 def _listed(names: Sequence[str], shown: int = 5) -> str:
     more = f" and {len(names) - shown} more" if len(names) > shown else ""
     return ("class " if len(names) == 1 else "classes ") + ", ".join(names[:shown]) + more
+
+
+def clusters_of(budgeter: Budgeter, points: int = 60) -> dict[str, Any] | None:
+    """Return the ellipsoids and some points of each class as JSON can hold them; None unless in space."""
+    ellipsoids, names = budgeter.ellipsoids_, budgeter.classes_
+    if budgeter.gaussians_.dimensions != 3 or len(names) > _MOST_DRAWN:
+        return None
+    some = stratified_sample(budgeter.labels_, points * len(names))
+    places, owners = budgeter.embedding_[some], budgeter.labels_[some]
+    return {
+        "classes": list(names),
+        "radius": round(float(ellipsoids.radius), 5),
+        "ellipsoids": [
+            {"centre": _rounded(centre), "axes": [_rounded(row) for row in axes], "of": int(owner)}
+            for centre, axes, owner in zip(
+                ellipsoids.centres, ellipsoids.axes, ellipsoids.class_of, strict=True
+            )
+        ],
+        "points": [[*_rounded(point), int(owner)] for point, owner in zip(places, owners, strict=True)],
+    }
+
+
+def _rounded(values: Any) -> list[float]:
+    return [float(f"{value:.5g}") for value in values]

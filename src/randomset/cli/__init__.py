@@ -8,7 +8,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from randomset.cli import budget, compare, data, evaluate, export, predict, serve, train
+from randomset.cli import budget, compare, data, evaluate, export, predict, report, serve, train
 from randomset.errors import RandomSetError
 
 __all__ = ["app", "main"]
@@ -26,6 +26,7 @@ for command in (
     evaluate.evaluate,
     compare.compare,
     predict.predict,
+    report.report,
     export.export,
     serve.serve,
 ):

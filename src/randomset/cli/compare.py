@@ -143,6 +143,14 @@ def compare(
         folders = {name: out / name / "seed-0" / MEASURED for name in names}
         for path in draw_comparison(folders, out / "figures"):
             typer.echo(f"Wrote {path}.")
+    if figures:
+        from randomset.evaluation import Evaluation
+        from randomset.report.html import comparison_report, write_report
+
+        first = {name: Evaluation.load(out / name / "seed-0" / MEASURED) for name in names}
+        title = f"{len(names)} methods on {source}"
+        path = write_report(comparison_report(comparison, first, title=title), out / "report.html")
+        typer.echo(f"Wrote {path}.")
 
 
 _STOPPED = "Stopped. The same command goes on from here."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from randomset.cli.checks import check_seed, check_writable
-from randomset.cli.inputs import NetworkInputs
+from randomset.cli.inputs import TOKENIZER, NetworkInputs
 from randomset.errors import FileFormatError, RandomSetError
 
 if TYPE_CHECKING:
     from randomset.data.sources import Source
     from randomset.evaluation.result import Evaluation
 
-__all__ = ["evaluate", "evaluate_run", "named_sources"]
+__all__ = ["evaluate", "evaluate_run", "few", "named_sources", "own_data", "write_report_of"]
 
 
 def evaluate(
@@ -120,7 +121,7 @@ def evaluate_run(
     check_writable(folder / "evaluation.json")
     load = NetworkInputs(network, run, strict)
     tested, held, calibrating = own_data(run, load, test, validation)
-    others = {name: _few(load(source, labelled=False), ood_samples, seed) for name, source in unknown.items()}
+    others = {name: few(load(source, labelled=False), ood_samples, seed) for name, source in unknown.items()}
     images = tested.kind == "images" and _are_pixels(tested)
     if sweeps and tested.kind == "images" and not images:
         typer.echo("The images are not in the range of pixels: no noise and rotation.")
@@ -144,7 +145,10 @@ def evaluate_run(
     result.numbers["run"] = {
         "folder": str(run),
         "test": tested.name,
+        "test_source": test,
         "ood": unknown,
+        "ood_samples": ood_samples,
+        "seed": seed,
         "config": load.config,
     }
     if not quiet:
@@ -158,6 +162,8 @@ def evaluate_run(
         written.append(Threshold(found["score"], found["value"], found["share"]).save(folder))
     if figures:
         written += _drawn(result, folder / "figures")
+        if not quiet:
+            written.append(write_report_of(run, folder, result, network, tested, others))
     for path in written if not quiet else []:
         typer.echo(f"Wrote {path}.")
     return result
@@ -200,6 +206,51 @@ def own_data(
     return tested, held, calibrating
 
 
+def write_report_of(
+    run: Path,
+    folder: Path,
+    result: Evaluation,
+    network: Any,
+    tested: Source | None,
+    others: dict[str, Source],
+) -> Path:
+    """Write report.html; without the data there is no gallery."""
+    from randomset.belief.budget import Budget
+    from randomset.belief.naming import braces
+    from randomset.evaluation import Threshold
+    from randomset.report.gallery import gallery_of
+    from randomset.report.html import evaluation_report, write_report
+
+    threshold, words = None, None
+    if found := result.numbers.get("threshold"):
+        threshold = Threshold(found["score"], found["value"], found["share"])
+    if network.notes.get("tokens"):
+        from randomset.nn.tokens import load_tokenizer
+
+        tokenizer = load_tokenizer(run / TOKENIZER)
+        words = lambda tokens: tokenizer.decode(tokens[tokens >= 0], skip_special_tokens=True)  # noqa: E731
+    groups = []
+    if tested is not None:
+        groups = gallery_of(network, result, tested, others, words=words, threshold=threshold)
+    sets: list[tuple[str, float]] = []
+    if (run / "budget.json").exists():
+        budget = Budget.load(run / "budget.json")
+        names = [braces(list(budget.names_of(i)), shorten=6) for i in range(budget.num_classes, len(budget))]
+        overlaps = (budget.origin or {}).get("overlaps", [])
+        if len(overlaps) == len(names):
+            sets = sorted(zip(names, overlaps, strict=True), key=lambda pair: -pair[1])[:50]
+    title = f"{run.resolve().name}: {result['run']['test']}"
+    text = evaluation_report(result, title=title, gallery=groups, space=_clusters(run), sets=sets)
+    return write_report(text, folder / "report.html")
+
+
+def _clusters(run: Path) -> Any:
+    try:
+        return json.loads((run / "clusters.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
 def _same(name: str, own: str) -> bool:
     return own in (name, os.path.realpath(name))
 
@@ -223,7 +274,8 @@ def _are_pixels(source: Source) -> bool:
     return whole or bool(source.inputs.min() >= 0 and source.inputs.max() <= 1)
 
 
-def _few(source: Source, limit: int | None, seed: int) -> Source:
+def few(source: Source, limit: int | None, seed: int) -> Source:
+    """Draw some of the inputs by a seed, or leave all."""
     import torch
 
     if limit is None or len(source) <= limit:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import signal
 from pathlib import Path
@@ -100,7 +101,7 @@ def _samples(run: Path, model: ServedModel, most: int = 24) -> list[dict[str, An
 
     from randomset.cli.evaluate import own_data
     from randomset.cli.inputs import NetworkInputs
-    from randomset.serving.model import png_text
+    from randomset.data.conversion import png_from_image
 
     if model.kind != "images":
         return []
@@ -108,7 +109,10 @@ def _samples(run: Path, model: ServedModel, most: int = 24) -> list[dict[str, An
         tested, _, _ = own_data(run, NetworkInputs(model.model, run, False), None, None)
         few = tested.part(torch.arange(min(most, len(tested))))
         return [
-            {"png": png_text(image), "label": model.classes[int(label)] if label.dim() == 0 else ""}
+            {
+                "png": base64.b64encode(png_from_image(image)).decode("ascii"),
+                "label": model.classes[int(label)] if label.dim() == 0 else "",
+            }
             for image, label in zip(few.inputs, few.labels, strict=True)
         ]
     except (RandomSetError, OSError, json.JSONDecodeError, KeyError, TypeError):

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from randomset.errors import ShapeError
+from randomset.errors import MissingPackageError, ShapeError
 
-__all__ = ["converted"]
+__all__ = ["converted", "png_from_image"]
 
 _LUMA = (0.299, 0.587, 0.114)  # how bright red, green and blue are to an eye (ITU-R BT.601)
 
@@ -46,6 +47,26 @@ def converted(images: Tensor, shape: Sequence[int]) -> tuple[Tensor, list[str]]:
         parts = [_resized(part, (height, width)) for part in images.split(1024)]  # floats take four times
         images = torch.cat(parts)
     return images.contiguous(), done
+
+
+def png_from_image(image: Tensor, largest: int | None = None) -> bytes:
+    """Return an image (C × H × W), bytes or numbers from 0 to 1, as a PNG file, shrunk to a largest side.
+
+    >>> png_from_image(torch.zeros(1, 4, 4))[1:4]
+    b'PNG'
+    """
+    try:
+        from PIL import Image
+    except ImportError:
+        raise MissingPackageError("pillow", "data") from None
+    pixels = image if image.dtype == torch.uint8 else (image.clamp(0, 1) * 255).round().to(torch.uint8)
+    array = pixels[:3].permute(1, 2, 0).contiguous().numpy() if len(pixels) >= 3 else pixels[0].numpy()
+    picture = Image.fromarray(array)
+    if largest is not None:
+        picture.thumbnail((largest, largest))
+    stream = io.BytesIO()
+    picture.save(stream, "PNG", optimize=True)
+    return stream.getvalue()
 
 
 def _resized(images: Tensor, size: tuple[int, int]) -> Tensor:

@@ -1,4 +1,4 @@
-"""What people look at: figures."""
+"""What people look at: figures and reports."""
 
 from randomset.report.belief_figures import plot_bars, plot_simplex
 from randomset.report.budget_figures import plot_clusters, plot_clusters_3d, plot_overlaps
@@ -10,9 +10,14 @@ from randomset.report.evaluation_figures import (
     plot_reliability,
     plot_widths_by_class,
 )
+from randomset.report.gallery import gallery_of
+from randomset.report.html import comparison_report, evaluation_report, write_report
 
 __all__ = [
+    "comparison_report",
     "draw_all",
+    "evaluation_report",
+    "gallery_of",
     "plot_against_confidence",
     "plot_bars",
     "plot_clusters",
@@ -26,4 +31,5 @@ __all__ = [
     "plot_reliability",
     "plot_simplex",
     "plot_widths_by_class",
+    "write_report",
 ]

@@ -62,7 +62,7 @@ def plot_clusters(
     )
     points, labels = _few(budgeter)
     figure, ax = drawing_on(ax, (8, 6.5))
-    colours = _colours(budget.num_classes)
+    colours = class_colours(budget.num_classes)
     drawn = np.isin(labels, list(shown))
     x, y = points[drawn][:, axes[0]], points[drawn][:, axes[1]]
     ax.scatter(x, y, c=[colours[c] for c in labels[drawn].tolist()], s=4, alpha=0.4, linewidths=0)
@@ -107,7 +107,7 @@ def _plot_intervals(budgeter: Budgeter, ax: Axes | None) -> Figure:
     """Draw one dimension: a row for each class, with its points and its interval."""
     points, labels = _few(budgeter)
     figure, ax = drawing_on(ax, (8, 1.2 + 0.3 * len(budgeter.classes_)))
-    colours = _colours(len(budgeter.classes_))
+    colours = class_colours(len(budgeter.classes_))
     ax.scatter(points[:, 0], labels, c=[colours[c] for c in labels.tolist()], s=4, alpha=0.4, linewidths=0)
     ellipsoids = budgeter.ellipsoids_
     for centre, reach, c in zip(
@@ -186,7 +186,7 @@ def plot_clusters_3d(budgeter: Budgeter) -> Any:
             remedy="plot_clusters draws any two",
         )
     points, labels = _few(budgeter)
-    colours = _colours(len(budgeter.classes_))
+    colours = class_colours(len(budgeter.classes_))
     ellipsoids = budgeter.ellipsoids_
     along, around = np.meshgrid(np.linspace(0, math.pi, 16), np.linspace(0, 2 * math.pi, 28))
     sphere = np.stack([np.sin(along) * np.cos(around), np.sin(along) * np.sin(around), np.cos(along)])
@@ -245,7 +245,7 @@ def _few(budgeter: Budgeter) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     return budgeter.embedding_[some], budgeter.labels_[some]
 
 
-def _colours(count: int) -> list[str]:
+def class_colours(count: int) -> list[str]:
     """Return a colour for each class, as text that both drawing packages read."""
     from colorsys import hls_to_rgb
 

@@ -21,7 +21,7 @@ from randomset.nn.network import RandomSetNetwork
 from randomset.serving.answers import Answers, classes_of
 from randomset.training.rival_storage import load_model
 
-__all__ = ["Limits", "ServedModel", "TooLarge", "png_text"]
+__all__ = ["Limits", "ServedModel", "TooLarge"]
 
 _FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF")  # Pillow knows more, some of them through old code
 _TOKENIZER = "tokenizer"
@@ -227,16 +227,3 @@ class ServedModel:
             return json.loads((self.run / "test.json").read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return {}
-
-
-def png_text(image: Tensor) -> str:
-    """Return an image (C × H × W) as a PNG in base64."""
-    import base64
-
-    from PIL import Image
-
-    pixels = image if image.dtype == torch.uint8 else (image.clamp(0, 1) * 255).round().to(torch.uint8)
-    array = pixels[0].numpy() if len(pixels) == 1 else pixels[:3].permute(1, 2, 0).contiguous().numpy()
-    stream = io.BytesIO()
-    Image.fromarray(array).save(stream, "PNG")
-    return base64.b64encode(stream.getvalue()).decode("ascii")

@@ -25,6 +25,7 @@ from randomset.budgeting.batches import flat_features
 from randomset.budgeting.budgeter import Budgeter
 from randomset.budgeting.inputs import check_num_sets, is_number, is_whole, number_of_sets
 from randomset.budgeting.reduce import check_reducer
+from randomset.budgeting.reporting import clusters_of
 from randomset.errors import FileFormatError, RandomSetError, RandomSetWarning
 from randomset.nn import backbones
 from randomset.nn.classifiers import feature_tensor
@@ -283,6 +284,9 @@ def train_method(
     if stored is not None:
         stored.parent.mkdir(parents=True, exist_ok=True)
         budget.save(stored)
+        if budgeter is not None and (clusters := clusters_of(budgeter)) is not None:
+            with replacing(stored.parent / "clusters.json") as temporary:
+                temporary.write_text(json.dumps(clusters) + "\n", encoding="utf-8")
     torch.manual_seed(config.seed)  # the same weights, whether the first network was trained or not
     own = copy.deepcopy(template)
     _start_anew(own, config.weights)

@@ -1,0 +1,392 @@
+"use strict";
+
+const NS = "http://www.w3.org/2000/svg";
+const content = JSON.parse(document.getElementById("content").textContent);
+
+function element(tag, className, text) {
+  const made = document.createElement(tag);
+  if (className) made.className = className;
+  if (text !== undefined) made.textContent = text;
+  return made;
+}
+
+function shape(tag, attributes, parent) {
+  const made = document.createElementNS(NS, tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  if (parent) parent.append(made);
+  return made;
+}
+
+const colour = (place) => `var(--s${place % 8})`;
+const short = (value) => Number(value.toPrecision(3)).toString();
+
+// -- lines and bars ----------------------------------------------------------------------------
+
+const W = 560, H = 330, LEFT = 58, RIGHT = 14, TOP = 12, BOTTOM = 46;
+
+function ticks(low, high) {
+  const span = high - low || 1;
+  const step = 10 ** Math.floor(Math.log10(span / 5));
+  const best = [1, 2, 5, 10].map((factor) => factor * step).find((one) => span / one <= 6);
+  const found = [];
+  for (let at = Math.ceil(low / best - 1e-9) * best; at <= high + 1e-9 * span; at += best) found.push(Math.abs(at) < 1e-12 * span ? 0 : at);
+  return found;
+}
+
+/** Draw a chart into a figure; it can be zoomed by dragging, read with the pointer or the arrow keys. */
+function chart(figure, spec) {
+  const box = figure.querySelector(".plot");
+  const all = spec.series.flatMap((one) => one.points);
+  const range = (side, axis) => axis.range || [Math.min(...all.map((p) => p[side])), Math.max(...all.map((p) => p[side]))];
+  const whole = { x: range(0, spec.x), y: range(1, spec.y) };
+  let view = structuredClone(whole);
+  const shown = spec.series.map(() => true);
+  const svg = shape("svg", { viewBox: `0 0 ${W} ${H}`, tabindex: 0, role: "img", "aria-label": spec.title }, box);
+  const tip = element("div", "tip");
+  tip.hidden = true;
+  box.append(tip);
+  const reset = element("button", "reset", "Show all");
+  reset.type = "button";
+  reset.hidden = true;
+  const toX = (x) => LEFT + (x - view.x[0]) / (view.x[1] - view.x[0]) * (W - LEFT - RIGHT);
+  const toY = (y) => H - BOTTOM - (y - view.y[0]) / (view.y[1] - view.y[0]) * (H - TOP - BOTTOM);
+  const fromX = (px) => view.x[0] + (px - LEFT) / (W - LEFT - RIGHT) * (view.x[1] - view.x[0]);
+  const fromY = (py) => view.y[0] + (H - BOTTOM - py) / (H - TOP - BOTTOM) * (view.y[1] - view.y[0]);
+  const inside = `clip-${Math.random().toString(36).slice(2)}`;
+
+  function draw() {
+    svg.replaceChildren();
+    shape("rect", { x: LEFT, y: TOP, width: W - LEFT - RIGHT, height: H - TOP - BOTTOM }, shape("clipPath", { id: inside }, svg));
+    for (const at of ticks(...view.x)) {
+      shape("line", { class: "grid", x1: toX(at), x2: toX(at), y1: TOP, y2: H - BOTTOM }, svg);
+      shape("text", { x: toX(at), y: H - BOTTOM + 16, "text-anchor": "middle" }, svg).textContent = short(at);
+    }
+    for (const at of ticks(...view.y)) {
+      shape("line", { class: "grid", x1: LEFT, x2: W - RIGHT, y1: toY(at), y2: toY(at) }, svg);
+      shape("text", { x: LEFT - 6, y: toY(at) + 4, "text-anchor": "end" }, svg).textContent = short(at);
+    }
+    shape("text", { x: (LEFT + W - RIGHT) / 2, y: H - 8, "text-anchor": "middle" }, svg).textContent = spec.x.name;
+    shape("text", { transform: `translate(14 ${(TOP + H - BOTTOM) / 2}) rotate(-90)`, "text-anchor": "middle" }, svg).textContent = spec.y.name;
+    const body = shape("g", { "clip-path": `url(#${inside})` }, svg);
+    for (const bar of spec.bars || []) {
+      shape("rect", { class: "bar", x: toX(bar[0]), width: Math.max(toX(bar[1]) - toX(bar[0]), 0), y: toY(bar[2]), height: Math.max(toY(0) - toY(bar[2]), 0) }, body);
+      if (bar.length > 3) shape("rect", { class: "gap", x: toX(bar[0]), width: toX(bar[1]) - toX(bar[0]), y: toY(Math.max(bar[2], bar[3])), height: Math.abs(toY(bar[2]) - toY(bar[3])) }, body);
+    }
+    for (const aid of spec.aids || []) shape("polyline", { class: "aid", points: aid.map(([x, y]) => `${toX(x)},${toY(y)}`).join(" ") }, body);
+    spec.series.forEach((one, place) => {
+      if (!shown[place]) return;
+      const points = one.points.map(([x, y]) => `${toX(x).toFixed(1)},${toY(y).toFixed(1)}`).join(" ");
+      const line = shape("polyline", { class: "series", points }, body);
+      line.style.stroke = colour(place);
+      if (place >= 8) line.style.strokeDasharray = "6 3";
+    });
+    reset.hidden = view.x.join() === whole.x.join() && view.y.join() === whole.y.join();
+  }
+
+  // Reading: the nearest point of every line at a place.
+  function read(x) {
+    const at = spec.series.map((one, place) => shown[place] && one.points.length
+      ? one.points.reduce((best, p) => (Math.abs(p[0] - x) < Math.abs(best[0] - x) ? p : best)) : null);
+    svg.querySelectorAll(".cursor").forEach((one) => one.remove());
+    const px = toX(x);
+    shape("line", { class: "cursor", x1: px, x2: px, y1: TOP, y2: H - BOTTOM }, svg);
+    tip.replaceChildren(element("div", "", `${spec.x.name}: ${short(x)}`));
+    for (const bar of spec.bars || []) {
+      if (bar[0] <= x && x < bar[1]) tip.append(element("div", "", `${spec.y.name}: ${short(bar[2])}`));
+    }
+    at.forEach((point, place) => {
+      if (!point) return;
+      const row = element("div");
+      const dot = element("i");
+      dot.style.cssText = `display:inline-block;width:.7em;height:.7em;border-radius:50%;margin-right:.4em;background:${colour(place)}`;
+      row.append(dot, `${spec.series[place].name}: ${short(point[1])}`);
+      tip.append(row);
+      shape("circle", { class: "cursor", cx: toX(point[0]), cy: toY(point[1]), r: 4, fill: colour(place) }, svg);
+    });
+    tip.hidden = false;
+    const share = px / W;
+    tip.style.left = share < 0.55 ? `calc(${100 * share}% + 12px)` : "auto";
+    tip.style.right = share < 0.55 ? "auto" : `calc(${100 * (1 - share)}% + 12px)`;
+    tip.style.top = "12px";
+  }
+  function quiet() {
+    tip.hidden = true;
+    svg.querySelectorAll(".cursor").forEach((one) => one.remove());
+  }
+  const place = (event) => {
+    const area = svg.getBoundingClientRect();
+    return [(event.clientX - area.left) * W / area.width, (event.clientY - area.top) * H / area.height];
+  };
+  let corner = null, cursor = null;
+  svg.addEventListener("pointerdown", (event) => { if (event.pointerType === "mouse") { corner = place(event); event.preventDefault(); svg.focus(); } });
+  svg.addEventListener("pointermove", (event) => {
+    const [px, py] = place(event);
+    if (corner) {
+      svg.querySelectorAll(".frame").forEach((one) => one.remove());
+      shape("rect", { class: "frame", x: Math.min(px, corner[0]), y: Math.min(py, corner[1]), width: Math.abs(px - corner[0]), height: Math.abs(py - corner[1]) }, svg);
+      quiet();
+    } else if (px >= LEFT && px <= W - RIGHT) {
+      cursor = fromX(px);
+      read(cursor);
+    } else quiet();
+  });
+  svg.addEventListener("pointerleave", quiet);
+  window.addEventListener("pointerup", (event) => {
+    if (!corner) return;
+    const [px, py] = place(event);
+    const [x, y] = corner;
+    corner = null;
+    if (Math.abs(px - x) > 12 && Math.abs(py - y) > 12) {
+      view = { x: [fromX(Math.max(Math.min(px, x), LEFT)), fromX(Math.min(Math.max(px, x), W - RIGHT))], y: [fromY(Math.min(Math.max(py, y), H - BOTTOM)), fromY(Math.max(Math.min(py, y), TOP))] };
+    }
+    draw();
+  });
+  const back = () => { view = structuredClone(whole); draw(); };
+  svg.addEventListener("dblclick", back);
+  reset.addEventListener("click", back);
+  svg.addEventListener("keydown", (event) => {
+    const step = { ArrowLeft: -0.02, ArrowRight: 0.02 }[event.key];
+    if (step) {
+      cursor = Math.min(Math.max((cursor ?? view.x[0]) + step * (view.x[1] - view.x[0]), view.x[0]), view.x[1]);
+      read(cursor);
+      event.preventDefault();
+    } else if (event.key === "Escape") { back(); quiet(); }
+  });
+  const legend = element("div", "legend");
+  if (spec.series.length > 1) {
+    spec.series.forEach((one, place) => {
+      legend.append(switched(one.name, colour(place), (on) => { shown[place] = on; draw(); }));
+    });
+  }
+  legend.append(reset);
+  figure.append(legend);
+  draw();
+}
+
+/** A button of a legend that shows or hides something. */
+function switched(name, tint, change) {
+  const button = element("button", "", "");
+  button.type = "button";
+  const dot = element("i");
+  dot.style.background = tint;
+  button.append(dot, name);
+  button.setAttribute("aria-pressed", "true");
+  button.addEventListener("click", () => {
+    const on = button.getAttribute("aria-pressed") !== "true";
+    button.setAttribute("aria-pressed", String(on));
+    change(on);
+  });
+  return button;
+}
+
+// -- the threshold -----------------------------------------------------------------------------
+
+/** The share of values at most `limit`, from evenly spaced quantiles. */
+function share(quantiles, limit) {
+  let low = 0, high = quantiles.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (quantiles[middle] <= limit) low = middle + 1; else high = middle;
+  }
+  if (low === 0) return 0;
+  if (low === quantiles.length) return 1;
+  const [before, after] = [quantiles[low - 1], quantiles[low]];
+  return (low - 1 + (limit - before) / (after - before)) / (quantiles.length - 1);
+}
+
+function threshold(section, data) {
+  const slider = section.querySelector("input"), choice = section.querySelector("select");
+  const verdict = section.querySelector(".verdict"), figure = section.querySelector("figure");
+  for (const name of Object.keys(data.scores)) choice.append(new Option(name, name));
+  choice.value = data.score;
+  const percent = (value) => `${(100 * value).toFixed(1)} %`;
+  function say(limit) {
+    const score = data.scores[choice.value];
+    const kept = share(score.sets.test, limit);
+    const right = score.right[Math.round(kept * (score.right.length - 1))];
+    const others = Object.keys(score.sets).filter((name) => name !== "test");
+    const stopped = others.map((name) => `${percent(1 - share(score.sets[name], limit))} of ${name}`);
+    const unit = score.unit ? ` ${score.unit}` : "";
+    verdict.textContent = `An input counts as known where its ${choice.value} is at most ${short(limit)}${unit}: this keeps ${percent(kept)} of the test inputs` +
+      (kept > 0 ? `, of which ${percent(right)} are classified rightly` : "") + (stopped.length ? `, and stops ${stopped.join(", ")}.` : ".");
+    slider.setAttribute("aria-valuetext", `${short(limit)}${unit}`);
+    figure.querySelector(".plot").replaceChildren();
+    figure.querySelectorAll(".legend").forEach((one) => one.remove());
+    chart(figure, {
+      title: `Share of inputs with a lower ${choice.value}`,
+      x: { name: choice.value + (score.unit ? `, ${score.unit}` : ""), range: [0, score.most] },
+      y: { name: "share of inputs, %", range: [0, 100] },
+      series: Object.entries(score.sets).map(([name, values]) => ({ name: name === "test" ? "test inputs" : name, points: values.map((value, i) => [value, 100 * i / (values.length - 1)]) })),
+      aids: [[[limit, 0], [limit, 100]]],
+    });
+  }
+  function start() {
+    const score = data.scores[choice.value];
+    const own = choice.value === data.score ? data.value : score.sets.test[Math.round(0.95 * (score.sets.test.length - 1))];
+    slider.value = Math.round(1000 * own / score.most);
+    say(own); // the slider knows a thousand places only
+  }
+  slider.addEventListener("input", () => say(data.scores[choice.value].most * slider.value / 1000));
+  choice.addEventListener("change", start);
+  start();
+}
+
+// -- samples -----------------------------------------------------------------------------------
+
+function bar(name, low, high, mark, text) {
+  const label = element("span", "name", name);
+  label.title = name;
+  const svg = shape("svg", { viewBox: "0 0 100 12", preserveAspectRatio: "none", role: "img", "aria-label": `${name}: ${text}` });
+  shape("rect", { class: "track", x: 0, y: 4, width: 100, height: 4 }, svg);
+  shape("rect", { class: "range", x: 100 * low, y: 1, width: Math.max(100 * (high - low), 0.5), height: 10 }, svg);
+  shape("rect", { class: "mark", x: Math.min(Math.max(100 * mark - 0.7, 0), 98.6), y: 0, width: 1.4, height: 12 }, svg);
+  return [label, svg, element("span", "value", text)];
+}
+
+/** A mass as a part of the belief of its set. */
+function massBar(name, mass, belief) {
+  const found = bar(name, 0, Math.max(belief, mass), 0, `${mass.toFixed(2)} of ${belief.toFixed(2)}`);
+  const mark = found[1].querySelector(".mark");
+  for (const [key, value] of Object.entries({ x: 0, y: 3, width: Math.max(100 * mass, 0.5), height: 6 })) mark.setAttribute(key, value);
+  return found;
+}
+
+function sample(one) {
+  const card = element("div", "sample");
+  const top = element("div", "top");
+  if (one.image) {
+    const image = element("img");
+    image.src = `data:image/png;base64,${one.image}`;
+    image.alt = one.truth ? `${one.truth}, taken for ${one.label}` : `taken for ${one.label}`;
+    top.append(image);
+  }
+  const words = element("div");
+  words.append(element("p", "", one.truth ? (one.truth === one.label ? `${one.label}, rightly` : `${one.label}, truly ${one.truth}`) : `taken for ${one.label}`));
+  if (one.known !== null) words.append(element("span", `badge ${one.known ? "known" : "unknown"}`, one.known ? "known" : "not known"));
+  words.append(element("p", "note", `entropy ${one.entropy.toFixed(2)} bits${one.width === undefined ? "" : `, width ${one.width.toFixed(2)}`}`));
+  top.append(words);
+  card.append(top);
+  if (one.text) card.append(element("p", "text", one.text));
+  const intervals = element("div", "bars");
+  intervals.append(...one.classes.flatMap(([name, p, low, high]) => bar(name, low, high, p, p.toFixed(2))));
+  card.append(intervals);
+  if (one.sets.length) {
+    const masses = element("div", "bars");
+    masses.append(...one.sets.flatMap((part) => massBar(...part)));
+    card.append(element("p", "note", "mass of each set, as part of its belief"), masses);
+  }
+  return card;
+}
+
+// -- ellipsoids in space -----------------------------------------------------------------------
+
+function space(section, data) {
+  const canvas = section.querySelector("canvas"), pen = canvas.getContext("2d");
+  const shown = data.classes.map(() => true);
+  let [turn, tilt, zoom] = [0.6, 0.35, 1];
+  const rings = data.ellipsoids.map(({ centre, axes, of }) => {
+    const found = [];
+    for (const [i, j, k] of [[0, 1, 2], [1, 2, 0], [2, 0, 1]]) {
+      for (const height of [-0.6, 0, 0.6]) {
+        const reach = Math.sqrt(1 - height * height), ring = [];
+        for (let step = 0; step <= 48; step += 1) {
+          const [c, s] = [Math.cos(step / 24 * Math.PI) * reach, Math.sin(step / 24 * Math.PI) * reach];
+          ring.push([0, 1, 2].map((d) => centre[d] + data.radius * (axes[d][i] * c + axes[d][j] * s + axes[d][k] * height)));
+        }
+        found.push(ring);
+      }
+    }
+    return { of, rings: found };
+  });
+  const every = rings.flatMap((one) => one.rings.flat());
+  const middle = [0, 1, 2].map((d) => (Math.min(...every.map((p) => p[d])) + Math.max(...every.map((p) => p[d]))) / 2);
+  const reach = Math.max(...every.map((p) => Math.hypot(...p.map((v, d) => v - middle[d])))) || 1;
+
+  function draw() {
+    const ratio = window.devicePixelRatio || 1;
+    const [width, height] = [canvas.clientWidth, canvas.clientHeight];
+    canvas.width = width * ratio;
+    canvas.height = height * ratio;
+    pen.setTransform(ratio, 0, 0, ratio, 0, 0);
+    pen.clearRect(0, 0, width, height);
+    const scale = zoom * 0.62 * Math.min(width, height) / reach;
+    const [ct, st, cv, sv] = [Math.cos(turn), Math.sin(turn), Math.cos(tilt), Math.sin(tilt)];
+    const seen = (p) => {
+      const [x, y, z] = p.map((v, d) => v - middle[d]);
+      const [a, b] = [ct * x + st * y, -st * x + ct * y];
+      return [width / 2 + scale * a, height / 2 - scale * (cv * z + sv * b), cv * b - sv * z];
+    };
+    for (const [x, y, z, of] of data.points) {
+      if (!shown[of]) continue;
+      const [px, py, depth] = seen([x, y, z]);
+      pen.globalAlpha = 0.55 - 0.25 * depth / reach;
+      pen.fillStyle = data.colours[of];
+      pen.fillRect(px - 1, py - 1, 2, 2);
+    }
+    const lines = rings.flatMap((one) => (shown[one.of] ? one.rings.map((ring) => ({ of: one.of, points: ring.map(seen) })) : []));
+    for (const { of, points } of lines) {
+      pen.strokeStyle = data.colours[of];
+      for (let i = 1; i < points.length; i += 1) {
+        pen.globalAlpha = Math.min(Math.max(0.5 - 0.4 * points[i][2] / reach, 0.12), 0.95);
+        pen.lineWidth = 1.3 - 0.5 * points[i][2] / reach;
+        pen.beginPath();
+        pen.moveTo(points[i - 1][0], points[i - 1][1]);
+        pen.lineTo(points[i][0], points[i][1]);
+        pen.stroke();
+      }
+    }
+    pen.globalAlpha = 1;
+  }
+  let last = null;
+  canvas.addEventListener("pointerdown", (event) => { last = [event.clientX, event.clientY]; canvas.setPointerCapture(event.pointerId); });
+  canvas.addEventListener("pointermove", (event) => {
+    if (!last) return;
+    turn += (event.clientX - last[0]) / 120;
+    tilt = Math.min(Math.max(tilt + (event.clientY - last[1]) / 120, -1.57), 1.57);
+    last = [event.clientX, event.clientY];
+    draw();
+  });
+  for (const name of ["pointerup", "pointercancel"]) canvas.addEventListener(name, () => { last = null; });
+  canvas.addEventListener("wheel", (event) => { event.preventDefault(); zoom = Math.min(Math.max(zoom * Math.exp(-event.deltaY / 600), 0.5), 8); draw(); }, { passive: false });
+  canvas.addEventListener("keydown", (event) => {
+    const move = { ArrowLeft: [-0.12, 0], ArrowRight: [0.12, 0], ArrowUp: [0, -0.12], ArrowDown: [0, 0.12] }[event.key];
+    if (event.key === "+" || event.key === "-") zoom *= event.key === "+" ? 1.2 : 1 / 1.2;
+    else if (!move) return;
+    else { turn += move[0]; tilt = Math.min(Math.max(tilt + move[1], -1.57), 1.57); }
+    event.preventDefault();
+    draw();
+  });
+  const legend = element("div", "legend");
+  data.classes.forEach((name, place) => legend.append(switched(name, data.colours[place], (on) => { shown[place] = on; draw(); })));
+  section.append(legend);
+  new ResizeObserver(draw).observe(canvas);
+  draw();
+}
+
+// -- tables ------------------------------------------------------------------------------------
+
+function sortable(table) {
+  table.querySelectorAll("th").forEach((head, column) => {
+    const button = element("button", "", head.textContent);
+    button.type = "button";
+    button.title = "Sort";
+    head.replaceChildren(button);
+    button.addEventListener("click", () => {
+      const down = head.getAttribute("aria-sort") !== "descending";
+      table.querySelectorAll("th").forEach((one) => one.removeAttribute("aria-sort"));
+      head.setAttribute("aria-sort", down ? "descending" : "ascending");
+      const value = (row) => { const text = row.cells[column].textContent; const number = parseFloat(text); return Number.isNaN(number) ? text : number; };
+      const rows = [...table.tBodies[0].rows].sort((a, b) => { const [x, y] = [value(a), value(b)]; return (x > y ? 1 : x < y ? -1 : 0) * (down ? -1 : 1); });
+      table.tBodies[0].append(...rows);
+    });
+  });
+}
+
+// -- start -------------------------------------------------------------------------------------
+
+document.querySelectorAll("[data-chart]").forEach((figure) => chart(figure, content.charts[Number(figure.dataset.chart)]));
+document.querySelectorAll("[data-gallery]").forEach((place) => place.append(...content.gallery[Number(place.dataset.gallery)].map(sample)));
+document.querySelectorAll("table.sortable").forEach(sortable);
+if (content.threshold) threshold(document.getElementById("threshold"), content.threshold);
+if (content.space) space(document.getElementById("space"), content.space);
+window.addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((one) => { one.open = true; }));

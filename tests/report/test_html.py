@@ -1,0 +1,205 @@
+"""Reports: what was measured is in them, names in them do no harm, and they work in a browser."""
+
+import json
+import re
+import shutil
+
+import pytest
+import torch
+
+from randomset import Budget, RandomSetNetwork
+from randomset.data import Source
+from randomset.evaluation import Threshold, evaluate
+from randomset.evaluation.comparison import Comparison
+from randomset.nn import backbones
+from randomset.report import comparison_report, evaluation_report, gallery_of, write_report
+
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chromium-browser")
+CLASSES = ("cat", "dog", "<script>alert(1)</script>")
+SPACE = {
+    "classes": list(CLASSES),
+    "radius": 2.0,
+    "ellipsoids": [
+        {"centre": [float(c), 0.0, 0.0], "axes": [[1.0, 0, 0], [0, 0.5, 0], [0, 0, 0.2]], "of": c}
+        for c in range(3)
+    ],
+    "points": [[float(c), 0.1 * i, 0.0, c] for c in range(3) for i in range(5)],
+}
+
+
+@pytest.fixture(scope="module")
+def measured():
+    """A network on drawn images, what was measured, and the data."""
+    torch.manual_seed(0)
+    network = RandomSetNetwork(backbones.small_cnn(1, 8), Budget.powerset(CLASSES)).eval()
+    with torch.no_grad():
+        next(network.head.layers.parameters()).mul_(30)
+    images, labels = torch.rand(60, 1, 8, 8), torch.arange(60) % 3
+    tested = Source("drawn", "images", images, labels, CLASSES)
+    strange = Source("strange", "images", 3 * torch.rand(40, 1, 8, 8), torch.full((40,), -1), CLASSES)
+    result = evaluate(
+        network, tested, {"strange": strange.inputs},
+        validation=(torch.rand(30, 1, 8, 8), torch.arange(30) % 3),
+        noise=(0.2, 0.5), rotation=((30, 60),), samples=20, progress=False,
+    )  # fmt: skip
+    return network, result, tested, {"strange": strange}
+
+
+@pytest.fixture(scope="module")
+def page(measured):
+    network, result, tested, others = measured
+    threshold = Threshold("entropy", result["threshold"]["value"], 0.95)
+    gallery = gallery_of(network, result, tested, others, threshold=threshold, count=4)
+    return evaluation_report(
+        result, title="Drawn <images>", gallery=gallery, space=SPACE, sets=[("{cat, dog}", 0.5)]
+    )
+
+
+def content_of(page):
+    found = re.search(r'<script type="application/json" id="content">(.*?)</script>', page, re.S)
+    assert found
+    return json.loads(found[1])
+
+
+def test_every_table_and_number_is_there(page, measured):
+    _, result, _, _ = measured
+    for table in result.tables:
+        assert table.title in page
+    assert f"{100 * result['test']['accuracy']:.1f} %" in page
+    assert f"{result['ood']['strange']['scores']['entropy']['auroc']:.3f}" in page
+
+
+def test_names_cannot_become_code(page):
+    assert "<script>alert" not in page
+    assert page.count("</script>") == 2  # the content and the code
+    assert "Drawn &lt;images&gt;" in page
+    assert CLASSES[2] in content_of(page)["space"]["classes"]
+
+
+def test_nothing_is_loaded_from_elsewhere(page):
+    assert "default-src 'none'" in page
+    outside = set(re.findall(r"https?://[^\s\"')]+", page)) - {"http://www.w3.org/2000/svg"}
+    assert outside == set()
+
+
+def test_the_threshold_gives_the_shares_that_were_measured(page, measured):
+    _, result, _, _ = measured
+    found, threshold = content_of(page)["threshold"], result["threshold"]
+    assert found["score"] == threshold["score"]
+    score = found["scores"]["entropy"]
+    for name, quantiles in score["sets"].items():
+        exact = result.predictions[name].scores["entropy"].double()
+        below = sum(value <= threshold["value"] + 1e-9 for value in quantiles) / len(quantiles)
+        assert below == pytest.approx((exact <= threshold["value"]).double().mean().item(), abs=0.03)
+    assert score["right"][-1] == pytest.approx(result["test"]["accuracy"], abs=1e-4)
+
+
+def test_curves_begin_and_end_where_they_must(page):
+    charts = {chart["title"]: chart for chart in content_of(page)["charts"]}
+    for series in charts["ROC, with its area"]["series"]:
+        assert series["points"][0] == [0, 0]
+        assert series["points"][-1] == [1, 1]
+    assert [point[0] for point in charts["Accuracy under noise"]["series"][0]["points"]] == [0, 0.2, 0.5]
+    assert [point[0] for point in charts["Accuracy under rotation"]["series"][0]["points"]] == [0, 45]
+
+
+class TestGallery:
+    def test_groups_are_what_their_names_say(self, measured):
+        network, result, tested, others = measured
+        groups = {name: samples for name, _, samples in gallery_of(network, result, tested, others, count=4)}
+        entropy = result.predictions["test"].scores["entropy"].double()
+        assert [one["entropy"] for one in groups["Surest"]] == pytest.approx(
+            entropy.sort().values[:4].tolist(), abs=1e-3
+        )
+        assert groups["Least sure"][0]["entropy"] == pytest.approx(entropy.max().item(), abs=1e-3)
+        assert all(one["label"] != one["truth"] for one in groups["Most wrong"])
+        assert groups["strange: what it stopped"][0]["truth"] == ""
+
+    def test_a_sample_has_its_belief_function(self, measured):
+        network, result, tested, others = measured
+        (_, _, samples), *_ = gallery_of(network, result, tested, others, count=2)
+        for one in samples:
+            assert sum(mass for _, mass, _ in one["sets"]) == pytest.approx(1, abs=0.03)
+            assert all(mass <= belief + 1e-4 for _, mass, belief in one["sets"])
+            assert all(low - 1e-4 <= p <= high + 1e-4 for _, p, low, high in one["classes"])
+            assert one["image"].startswith("iVBOR")  # a PNG in base64
+            assert one["known"] is None  # without a threshold
+
+    def test_words_of_a_network_that_reads(self, measured):
+        network, result, tested, others = measured
+        groups = gallery_of(
+            network, result, tested, others, words=lambda one: f"{one.numel()} pixels", count=1
+        )
+        assert groups[0][2][0]["text"] == "64 pixels"
+
+    def test_another_model_has_probabilities_alone(self, measured):
+        _, _, tested, _ = measured
+        model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 3))
+        result = evaluate(model, tested, progress=False)
+        (_, _, samples), *_ = gallery_of(model, result, tested, {}, count=1)
+        assert samples[0]["sets"] == []
+        assert "width" not in samples[0]
+
+
+def test_methods_side_by_side(measured, tmp_path):
+    _, result, _, _ = measured
+    costs = {"rsnn": [{"seconds": 1.0}] * 2, "softmax": [{"seconds": 2.0}] * 2}
+    comparison = Comparison({"rsnn": [result] * 2, "softmax": [result] * 2}, costs)
+    page = comparison_report(comparison, {"rsnn": result, "softmax": result}, title="Two")
+    assert "2 methods, 2 seeds each" in page
+    for column in comparison.columns:
+        assert column.name.replace("&", "&amp;") in page
+    names = [series["name"].split(":")[0] for series in content_of(page)["charts"][0]["series"]]
+    assert names == ["rsnn", "softmax"]
+    assert write_report(page, tmp_path / "report.html").read_text(encoding="utf-8") == page
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
+@pytest.mark.parametrize(("width", "scheme"), [(1200, "light"), (390, "dark")], ids=["desktop", "phone"])
+def test_in_a_browser(page, measured, tmp_path, width, scheme):
+    from playwright.sync_api import sync_playwright
+
+    write_report(page, tmp_path / "report.html")
+    flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=flags)
+        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        view, said = context.new_page(), []
+        view.on("console", lambda message: said.append(message.text))
+        view.on("pageerror", lambda error: said.append(str(error)))
+        view.on("request", lambda r: None if r.url.startswith(("file:", "data:")) else said.append(r.url))
+        view.goto((tmp_path / "report.html").as_uri())
+        verdict = view.locator(".verdict")
+        kept = re.search(r"keeps ([\d.]+) %", verdict.inner_text())
+        assert kept
+        assert float(kept[1]) == pytest.approx(100 * measured[1]["threshold"]["kept"], abs=2)
+        view.locator("#limit").fill("0")
+        assert "keeps 0.0 % of the test inputs" in verdict.inner_text()
+        view.locator("#limit").fill("1000")
+        assert "keeps 100.0 % of the test inputs" in verdict.inner_text()
+        view.locator("#threshold select").select_option("credal width")
+        assert "its credal width is at most" in verdict.inner_text()
+        # a line is hidden and shown again, from the keyboard
+        figure = view.locator("[data-chart]").first
+        lines, button = figure.locator("polyline.series"), figure.locator(".legend button").first
+        count = lines.count()
+        button.focus()
+        view.keyboard.press("Enter")
+        assert lines.count() == count - 1
+        view.keyboard.press("Enter")
+        assert lines.count() == count
+        figure.locator("svg").focus()
+        view.keyboard.press("ArrowRight")
+        assert figure.locator(".tip").is_visible()
+        # the ellipsoids turn
+        space = view.locator("canvas.space")
+        before = space.evaluate("(canvas) => canvas.toDataURL()")
+        space.focus()
+        view.keyboard.press("ArrowRight")
+        assert space.evaluate("(canvas) => canvas.toDataURL()") != before
+        assert view.locator(".sample img").count() == 4 * 5
+        assert all(view.locator(".sample img").evaluate_all("(all) => all.map((one) => one.alt)"))
+        assert view.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+        assert said == []
+        browser.close()
