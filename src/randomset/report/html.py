@@ -177,7 +177,8 @@ def comparison_report(
     words = [f"Best in {column.name}, beyond the spread over seeds: {best}." for column, best in leads]
     counts = {len(each) for each in comparison.results.values()}
     seeds = f"{min(counts)} to {max(counts)}" if len(counts) > 1 else str(counts.pop())
-    summary = f'<p class="lead">{len(comparison.results)} methods, {seeds} seed{"" if seeds == "1" else "s"} each.</p>'
+    seeds += " seed" if seeds == "1" else " seeds"
+    summary = f'<p class="lead">{len(comparison.results)} methods, {seeds} each.</p>'
     summary += "".join(f"<p>{_text(line)}</p>" for line in words)
     return page.finished(title, summary)
 
