@@ -99,3 +99,11 @@ def test_import_brings_no_optional_package():
     code = f"import sys, randomset; print([m for m in {heavy} if m in sys.modules])"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]"
+
+
+def test_what_serves_needs_no_scientific_package():
+    """scikit-learn and scipy take longer to import than all the rest beside torch."""
+    heavy = ["matplotlib", "pandas", "sklearn", "scipy", "lightning", "transformers"]
+    code = f"import sys, randomset.serving.app; print([m for m in {heavy} if m in sys.modules])"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[]"

@@ -7,7 +7,6 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
-from scipy.optimize import minimize_scalar
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
@@ -219,6 +218,8 @@ def gaussian_from_dirichlet(alpha: Tensor) -> tuple[Tensor, Tensor]:
 def _likeliest_precision(spectrum: Tensor, squares: float) -> float:
     """Maximise log p(D | δ) = const + ½ [P log δ − Σ log(h + δ) − δ |w|²] over δ."""
     values = spectrum.double().numpy()
+
+    from scipy.optimize import minimize_scalar
 
     def negative(log_delta: float) -> float:
         delta = np.exp(log_delta)

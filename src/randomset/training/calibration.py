@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.optimize import minimize
 from torch import Tensor
 
 from randomset.belief.random_set import RandomSet
@@ -172,6 +171,8 @@ def _shares(labels: Any, n: int, ignored: int) -> tuple[Tensor, Tensor]:
 
 def _search(objective: Callable[[Any], float], count: int) -> Any:
     """Minimise over log-temperatures: a grid finds the valley, a simplex its bottom."""
+    from scipy.optimize import minimize
+
     low, high = np.log(_RANGE)
     grid = np.linspace(low, high, 25)
     values = [objective(np.full(count, point)) for point in grid]
