@@ -126,23 +126,36 @@ class SparseSum(nn.Module):
         self.register_buffer("value", value, persistent=False)
         self.register_buffer("divisor", divisor, persistent=False)
         self._weights: dict[tuple[torch.dtype, torch.device], Tensor | None] = {}
+        self._turned: SparseSum | None = None
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the sums: (S, R) → (rows, R)."""
-        if torch.compiler.is_compiling() or (torch.is_grad_enabled() and x.requires_grad):
+        if torch.compiler.is_compiling() or x.dtype not in (torch.float32, torch.float64) or x.shape[1] == 0:
             return self._gathered(x, self._weight(x))
+        try:
+            if torch.is_grad_enabled() and x.requires_grad:
+                return _Fused.apply(x, self)
+            return self._fused(x)
+        except (NotImplementedError, RuntimeError):  # inside torch.func's transforms
+            return self._gathered(x, self._weight(x))
+
+    def _fused(self, x: Tensor) -> Tensor:
+        """The same sums, several times faster; not to be exported, nor differentiated as they are."""
         kind = (x.dtype, x.device)
         if kind not in self._weights:
             self._weights[kind] = self._weight(x)
-        if x.dtype not in (torch.float32, torch.float64) or x.shape[1] == 0:
-            return self._gathered(x, self._weights[kind])
-        try:
-            # The same sums, fused: several times faster, but neither exportable nor twice differentiable.
-            return nn.functional.embedding_bag(
-                self.column, x, self.start, mode="sum", per_sample_weights=self._weights[kind]
-            )
-        except (NotImplementedError, RuntimeError):  # inside torch.func's transforms
-            return self._gathered(x, self._weights[kind])
+        return nn.functional.embedding_bag(
+            self.column, x, self.start, mode="sum", per_sample_weights=self._weights[kind]
+        )
+
+    def turned(self, columns: int) -> SparseSum:
+        """Return the transposed matrix, of which `columns` is the number of rows."""
+        if self._turned is None:
+            value = self.row.new_ones(len(self.row)) if self.value is None else self.value.long()
+            found = SparseSum(Pairs(self.column.long(), self.row, value), columns, divisor=self.divisor)
+            self.__dict__["_turned"] = found  # not a part: its buffers follow from these
+        assert self._turned is not None
+        return self._turned.to(self.row.device)
 
     def _gathered(self, x: Tensor, weight: Tensor | None) -> Tensor:
         terms = x.index_select(0, self.column)
@@ -155,6 +168,19 @@ class SparseSum(nn.Module):
             return None
         value = self.value.to(x.dtype)
         return value if self.divisor is None else value / self.divisor.to(x.dtype)
+
+
+class _Fused(torch.autograd.Function):
+    """The sums of a sparse matrix; their gradient is the sums of the transposed one, any number of times."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, sums: SparseSum) -> Tensor:
+        ctx.sums, ctx.width = sums, len(x)
+        return sums._fused(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return ctx.sums.turned(ctx.width)(gradient.contiguous()), None
 
 
 class PowerSetTransform(nn.Module):

@@ -136,6 +136,7 @@ class _BeliefLoss(nn.Module):
 
     def _entropy(self, logits: Tensor, target: Tensor) -> Tensor:
         """Binary cross-entropy, mean over the sets: (B × |O|) → (B)."""
+        target = target.contiguous()  # in the layout of the logits it costs two thirds
         each = nn.functional.binary_cross_entropy_with_logits(logits, target, reduction="none")
         return self._mean_over_sets(each)
 
