@@ -6,6 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from importlib import resources
 from typing import Any
@@ -15,13 +16,12 @@ from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from torch import Tensor
 
 from randomset.errors import RandomSetError
 from randomset.serving.batching import Batcher, Busy
-from randomset.serving.model import Limits, ServedModel, TooLarge
+from randomset.serving.model import Answer, Limits, ServedModel, TooLarge
 
 __all__ = ["create_app"]
 
@@ -88,11 +88,16 @@ def create_app(
     limits, metrics = model.limits, _Metrics()
     batcher = Batcher(model.answers, limits.batch, limits.waiting, metrics.batches.observe)
     metrics.waiting.set_function(lambda: batcher.waiting)
+    pool = ThreadPoolExecutor(2, thread_name_prefix="reading")  # each may hold a large image
+
+    async def worked(function: Callable[..., Any], *arguments: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(pool, function, *arguments)
 
     @asynccontextmanager
     async def lifespan(app: fastapi.FastAPI) -> AsyncIterator[None]:
         yield
         batcher.close()
+        pool.shutdown(wait=False, cancel_futures=True)
 
     app = fastapi.FastAPI(
         title="randomset",
@@ -109,13 +114,13 @@ def create_app(
     @app.post("/predict", responses=_ERRORS, openapi_extra=_BODY, summary="Predict images, numbers or texts")
     async def predict(request: Request, masses: bool = False) -> JSONResponse:
         start = time.perf_counter()
-        inputs = await asyncio.wait_for(_inputs(request, model), limits.seconds)
+        inputs = await asyncio.wait_for(_inputs(request, model, worked), limits.seconds)
         answers = await asyncio.wait_for(batcher.submit(inputs), limits.seconds)
         for answer in answers:
-            metrics.predictions.labels(str(answer["known"]).lower()).inc()
-        shown = answers if masses else [_brief(answer) for answer in answers]
+            metrics.predictions.labels(str(answer.line["known"]).lower()).inc()
+        reply = await worked(_reply, answers, masses)
         metrics.seconds.observe(time.perf_counter() - start)
-        return JSONResponse({"predictions": shown})
+        return reply
 
     @app.get("/model", summary="Classes, sets, inputs, threshold and what was measured")
     async def about() -> JSONResponse:
@@ -124,7 +129,7 @@ def create_app(
     @app.get("/samples", summary="Some test samples of the run, if its data are here")
     async def some() -> JSONResponse:
         if not kept:
-            kept.append(await run_in_threadpool(samples))
+            kept.append(await worked(samples))
         return JSONResponse(kept[0])
 
     @app.get("/health", summary="Whether the service is up")
@@ -150,21 +155,26 @@ def create_app(
     return app
 
 
-async def _inputs(request: Request, model: ServedModel) -> Tensor:
+def _reply(answers: list[Answer], masses: bool) -> JSONResponse:
+    shown = [answer.whole() if masses else answer.line for answer in answers]
+    return JSONResponse({"predictions": shown})
+
+
+async def _inputs(request: Request, model: ServedModel, worked: Callable[..., Awaitable[Any]]) -> Tensor:
     """Read a request of any kind, in a thread where it is work."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind == "application/json":
         body = await request.body()
-        return await run_in_threadpool(_from_json, body, model)
+        return await worked(_from_json, body, model)
     if kind == "multipart/form-data":
         async with request.form(max_files=model.limits.batch + 1, max_fields=8) as form:
             files = [part for part in form.values() if not isinstance(part, str)]
             contents = [await part.read() for part in form.getlist("files") if not isinstance(part, str)]
             if len(contents) < len(files):
                 raise HTTPException(422, "the files are not in a field named files")
-        return await run_in_threadpool(model.from_files, contents)
+        return await worked(model.from_files, contents)
     if kind.startswith("image/") or kind == "application/octet-stream":
-        return await run_in_threadpool(model.from_files, [await request.body()])
+        return await worked(model.from_files, [await request.body()])
     raise HTTPException(
         422,
         f"this kind of content is not understood; got {kind[:60] or 'none'}; "
@@ -186,12 +196,6 @@ def _from_json(body: bytes, model: ServedModel) -> Tensor:
 
 def _refuse_constant(name: str) -> Any:
     raise ValueError(name)  # NaN and infinities are no JSON
-
-
-def _brief(answer: dict[str, Any]) -> dict[str, Any]:
-    return {
-        key: value for key, value in answer.items() if key not in ("probabilities", "masses", "intervals")
-    }
 
 
 def _refuse_clearly(app: fastapi.FastAPI) -> None:

@@ -21,7 +21,7 @@ from randomset.nn.network import RandomSetNetwork
 from randomset.serving.answers import Answers, classes_of
 from randomset.training.rival_storage import load_model
 
-__all__ = ["Limits", "ServedModel", "TooLarge"]
+__all__ = ["Answer", "Limits", "ServedModel", "TooLarge"]
 
 _FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF")  # Pillow knows more, some of them through old code
 _TOKENIZER = "tokenizer"
@@ -35,12 +35,25 @@ class Limits:
     pixels: int = 40_000_000
     batch: int = 256
     waiting: int = 2048
-    requests: int = 256
+    requests: int = 64
     seconds: float = 30.0
 
 
 class TooLarge(RandomSetError):
     """More than the service takes in one request."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One prediction of a batch; a thousand classes would make its details long."""
+
+    batch: Answers
+    row: int
+    line: dict[str, Any]
+
+    def whole(self) -> dict[str, Any]:
+        """Return it with the probabilities and intervals of all classes, and the masses of all sets."""
+        return {**self.line, **self.batch.details(self.row), "intervals": self.batch.intervals(self.row)}
 
 
 class ServedModel:
@@ -192,13 +205,10 @@ class ServedModel:
 
     # -- answers --------------------------------------------------------------------------------
 
-    def answers(self, inputs: Tensor) -> list[dict[str, Any]]:
-        """Predict a batch: label, probability, interval, uncertainties, known, and all the details."""
+    def answers(self, inputs: Tensor) -> list[Answer]:
+        """Predict a batch: label, probability, interval, uncertainties, known; the details on request."""
         found = Answers(self.model, inputs, len(inputs), threshold=self.threshold)
-        return [
-            {**line, **found.details(row), "intervals": found.intervals(row)}
-            for row, line in enumerate(found)
-        ]
+        return [Answer(found, row, line) for row, line in enumerate(found)]
 
     def about(self) -> dict[str, Any]:
         """Say what the model is: classes, sets, inputs, threshold, what was measured."""
