@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from randomset.errors import FileFormatError, LabelError, MissingPackageError
+from randomset.progress import on_terminal
 from randomset.vision import before_others
 
 __all__ = [
@@ -99,6 +100,8 @@ def hugging_face() -> Any:
         import transformers
     except ImportError:
         raise MissingPackageError("transformers", "text") from None
+    if not on_terminal():
+        transformers.utils.logging.disable_progress_bar()  # its bar would fill a log
     return transformers
 
 
