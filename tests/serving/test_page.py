@@ -45,7 +45,7 @@ def started(run, cwd):
 @pytest.fixture(scope="module")
 def service(tmp_path_factory):
     folder = tmp_path_factory.mktemp("served")
-    command = [sys.executable, "-m", "randomset", "train", "digits", "--out", "run", "--epochs", "12"]
+    command = [sys.executable, "-m", "randomset", "train", "digits", "--out", "run", "--epochs", "8"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     out = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment)
     assert out.returncode == 0, out.stderr
