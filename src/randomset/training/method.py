@@ -254,7 +254,7 @@ def train_method(
         budget = Budget.load(stored)
         say(f"Going on with {budget}.")
     if budget is None and config.num_sets == number_of_sets(len(classes)) - 1:
-        budget = _every_set(classes)  # none has to be chosen
+        budget = every_set(classes)  # none has to be chosen
     kept = None
     if config.weights != "none" and (config.freeze or budget is None):
         kept = kept_features(template, preprocess, inputs, progress, say)
@@ -312,7 +312,7 @@ def train_method(
     return MethodResult(network.eval(), report, first, None if plain is None else plain.eval(), budgeter)
 
 
-def _every_set(classes: tuple[str, ...]) -> Budget:
+def every_set(classes: tuple[str, ...]) -> Budget:
     """Return every set of classes but Θ, which is in every prediction anyway."""
     sizes = range(2, len(classes))
     return Budget.from_sets(
