@@ -223,16 +223,25 @@ def main() -> None:
         for name in names:
             results[name].append(run(setting, name, VARIANTS[name], arguments.out))
             print(seed, name, {k: round(v, 4) for k, v in results[name][-1].items()}, flush=True)
+    _show(results, None)
+    if "default" in results:
+        print("\nDifferences to the default, seed by seed:")
+        _show(results, results["default"])
+
+
+def _show(results: dict[str, list[dict[str, float]]], base: list[dict[str, float]] | None) -> None:
+    """Print means and deviations over seeds: of the numbers, or of their differences to others."""
     columns = ("accuracy", "nll", "ece", *SCORES)
     print("| variant | " + " | ".join(columns) + " |\n" + "|---" * (len(columns) + 1) + "|")
-    for name in names:
+    for name, rows in results.items():
         cells = []
         for column in columns:
-            values = [numbers[column] for numbers in results[name] if column in numbers]
-            share = 1 if column in ("nll", "ece") else 100
-            digits = 3 if column in ("nll", "ece") else 1
+            less = [0.0] * len(rows) if base is None else [row[column] for row in base]
+            values = [row[column] - own for row, own in zip(rows, less, strict=True) if column in row]
+            share, digits = (1, 3) if column in ("nll", "ece") else (100, 1)
+            sign = "" if base is None else "+"
             spread = f" ± {share * statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
-            cells.append(f"{share * statistics.mean(values):.{digits}f}{spread}" if values else "–")
+            cells.append(f"{share * statistics.mean(values):{sign}.{digits}f}{spread}" if values else "–")
         print(f"| {name} | " + " | ".join(cells) + " |")
 
 
