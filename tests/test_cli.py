@@ -296,6 +296,12 @@ class TestTrainAndPredict:
         assert code == 2
         assert "not evaluated yet" in error
 
+    def test_a_comparison_has_its_report(self, tmp_path, monkeypatch, capsys):
+        (tmp_path / "comparison.json").write_text("{}", encoding="utf-8")
+        code, error = run_here(monkeypatch, capsys, "report", ".", cwd=tmp_path)
+        assert code == 2
+        assert "repeat the command that made it" in error
+
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [

@@ -148,7 +148,10 @@ def test_methods_side_by_side(measured, tmp_path):
     page = comparison_report(comparison, {"rsnn": result, "softmax": result}, title="Two")
     assert "2 methods, 2 seeds each" in page
     for column in comparison.columns:
-        assert column.name.replace("&", "&amp;") in page
+        assert column.measure in page
+    assert "No method leads" in page  # they are alike
+    for heading in ("Known inputs", "Cost", *(f"Telling {name} from known inputs" for name in result["ood"])):
+        assert heading in page
     names = [series["name"].split(":")[0] for series in content_of(page)["charts"][0]["series"]]
     assert names == ["rsnn", "softmax"]
     assert write_report(page, tmp_path / "report.html").read_text(encoding="utf-8") == page

@@ -26,6 +26,12 @@ def report(
     from randomset.evaluation import Evaluation
     from randomset.training.rival_storage import load_model
 
+    if (run / "comparison.json").exists():
+        raise FileFormatError(
+            "this is a comparison, whose report is written with it",
+            got=str(run),
+            remedy="Open report.html there, or repeat the command that made it: nothing is trained again",
+        )
     if not (run / "evaluation.json").exists():
         raise FileFormatError(
             "the run was not evaluated yet",

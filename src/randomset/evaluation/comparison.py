@@ -21,13 +21,24 @@ __all__ = ["Column", "Comparison"]
 
 @dataclass(frozen=True)
 class Column:
-    """One measure: its name, values for each method and seed, and whether more is better (None: neither)."""
+    """One measure: its name, values for each method and seed, and whether more is better (None: neither).
 
-    name: str
+    `unknown` names the set of unknown inputs that it is about, if it is about one; `cost` says that it is a
+    price and not a quality.
+    """
+
+    measure: str
     values: Mapping[str, Sequence[float]]
     better: bool | None = None
     scale: float = 1.0
     digits: int = 2
+    unknown: str | None = None
+    cost: bool = False
+
+    @property
+    def name(self) -> str:
+        """The measure, after the unknown inputs that it is about."""
+        return self.measure if self.unknown is None else f"{self.unknown}: {self.measure}"
 
     def mean(self, method: str) -> float:
         """Return the mean over seeds; NaN where it was not measured."""
@@ -102,20 +113,21 @@ class Comparison:
         for name in first["ood"]:
             by = ("ood", name, "scores", "entropy")
             columns += [
-                Column(f"{name}: AUROC, %", of(*by, "auroc"), True, 100),
-                Column(f"{name}: AUPRC, %", of(*by, "auprc"), True, 100),
-                Column(f"{name}: FPR95, %", of(*by, "fpr95"), False, 100),
-                Column(f"{name}: entropy, bits", of(*by, "unknown", "mean"), digits=3),
+                Column("AUROC, %", of(*by, "auroc"), True, 100, unknown=name),
+                Column("AUPRC, %", of(*by, "auprc"), True, 100, unknown=name),
+                Column("FPR95, %", of(*by, "fpr95"), False, 100, unknown=name),
+                Column("entropy, bits", of(*by, "unknown", "mean"), digits=3, unknown=name),
             ]
             own = {m: self._own(m, name) for m in self.results}
-            columns.append(Column(f"{name}: AUROC by its own score, %", own, True, 100))
+            columns.append(Column("AUROC by its own score, %", own, True, 100, unknown=name))
         for key, title, digits in (
             ("milliseconds", "one prediction, ms", 2),
             ("seconds", "training, s", 1),
             ("parameters", "parameters", 0),
         ):
             values = {m: [cost[key] for cost in each if key in cost] for m, each in self.costs.items()}
-            columns.append(Column(title, values, False if key == "milliseconds" else None, digits=digits))
+            better = False if key == "milliseconds" else None
+            columns.append(Column(title, values, better, digits=digits, cost=True))
         return [column for column in columns if any(column.values.values())]
 
     def _own(self, method: str, name: str) -> list[float]:

@@ -66,7 +66,7 @@ class Evaluation:
         import randomset
 
         content = {"format": _FORMAT, "version": _VERSION, "randomset": randomset.__version__}
-        text = json.dumps(_clean({**content, **self.numbers}), indent=1, ensure_ascii=False, allow_nan=False)
+        text = json.dumps(sayable({**content, **self.numbers}), indent=1, ensure_ascii=False, allow_nan=False)
         return _written(text + "\n", path)
 
     def to_markdown(self, path: str | Path | None = None) -> str:
@@ -195,12 +195,12 @@ def _restored(path: Path) -> tuple[dict[str, Prediction], dict[str, Tensor]]:
     return predictions, labels
 
 
-def _clean(value: Any) -> Any:
-    """Replace what JSON cannot say: NaN and infinity."""
-    if isinstance(value, dict):
-        return {name: _clean(part) for name, part in value.items()}
+def sayable(value: Any) -> Any:
+    """Return nested mappings and lists with None for what JSON cannot say: NaN and infinity."""
+    if isinstance(value, Mapping):
+        return {name: sayable(part) for name, part in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_clean(part) for part in value]
+        return [sayable(part) for part in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

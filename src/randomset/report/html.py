@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import json
-import math
 import platform
 from collections.abc import Mapping, Sequence
 from importlib import resources
@@ -17,8 +16,8 @@ import torch
 from numpy.typing import NDArray
 
 from randomset.belief.storage import replacing
-from randomset.evaluation.comparison import Comparison
-from randomset.evaluation.result import Evaluation
+from randomset.evaluation.comparison import Column, Comparison
+from randomset.evaluation.result import Evaluation, sayable
 from randomset.evaluation.selective import risk_coverage
 from randomset.evaluation.tables import Table
 from randomset.report.budget_figures import class_colours
@@ -162,23 +161,37 @@ def comparison_report(
     """Return several methods side by side as a page: the table, and the curves of one seed each."""
     page = _Page()
     columns = comparison.columns
-    head = ("method", *(column.name for column in columns))
-    rows = tuple((method, *(column.cell(method) for column in columns)) for method in comparison.results)
+
+    def table(of: Sequence[Column]) -> str:
+        head = ("method", *(column.measure for column in of))
+        rows = tuple((method, *(column.cell(method) for column in of)) for method in comparison.results)
+        return _table(Table("", head, rows), "sortable")
+
+    known = [column for column in columns if column.unknown is None and not column.cost]
     note = "Means over seeds ± standard deviation; the best is marked where its lead exceeds the spread."
-    page.section("All measures", _table(Table("", head, rows), "sortable"), f"{note} Click a name to sort.")
-    unknown = list(next(iter(first.values()))["ood"])
-    for name in unknown:
+    page.section("Known inputs", table(known), f"{note} Click a name to sort.")
+    for name in next(iter(first.values()))["ood"]:
         lines = {
             method: (_scores(result, "test", "entropy"), _scores(result, name, "entropy"))
             for method, result in first.items()
         }
-        page.section(f"Telling {name} from known inputs by entropy", _charts(_curves(page, lines)), _ZOOM)
-    leads = [(column, best) for column in columns if (best := column.best()) is not None]
-    words = [f"Best in {column.name}, beyond the spread over seeds: {best}." for column, best in leads]
+        body = table([column for column in columns if column.unknown == name])
+        body += _charts(_curves(page, lines))
+        page.section(f"Telling {name} from known inputs", body, f"Curves: entropy, first seed. {_ZOOM}")
+    if costs := [column for column in columns if column.cost]:
+        page.section("Cost", table(costs))
+    leads: dict[str, list[str]] = {}
+    for column in columns:
+        if (best := column.best()) is not None:
+            leads.setdefault(best, []).append(column.name.removesuffix(", %"))
+    words = [
+        f"{method} leads beyond the spread over seeds in {_listed(won)}." for method, won in leads.items()
+    ]
     counts = {len(each) for each in comparison.results.values()}
     seeds = f"{min(counts)} to {max(counts)}" if len(counts) > 1 else str(counts.pop())
     seeds += " seed" if seeds == "1" else " seeds"
     summary = f'<p class="lead">{len(comparison.results)} methods, {seeds} each.</p>'
+    words = words or ["No method leads in any measure by more than the spread over seeds."]
     summary += "".join(f"<p>{_text(line)}</p>" for line in words)
     return page.finished(title, summary)
 
@@ -363,6 +376,10 @@ def _rounded(values: NDArray[Any]) -> list[float]:
     return [float(f"{value:.5g}") for value in values]
 
 
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
 def _percent(value: float) -> str:
     return f"{100 * value:.1f} %"
 
@@ -377,13 +394,5 @@ def _note(text: str) -> str:
 
 def _script_json(content: Any) -> str:
     """JSON that cannot end the script it stands in."""
-
-    def clean(value: Any) -> Any:
-        if isinstance(value, Mapping):
-            return {key: clean(part) for key, part in value.items()}
-        if isinstance(value, (list, tuple)):
-            return [clean(part) for part in value]
-        return None if isinstance(value, float) and not math.isfinite(value) else value
-
-    text = json.dumps(clean(content), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    text = json.dumps(sayable(content), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c")
