@@ -4,6 +4,7 @@ import os
 
 from hypothesis import HealthCheck, settings
 
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # a model that is not here is an error at once
 settings.register_profile(
     "randomset",
     deadline=None,  # machines are noisy

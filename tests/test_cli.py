@@ -21,10 +21,12 @@ import randomset
 from randomset import Budget, cli
 from randomset.cli.checks import alone_in
 from randomset.evaluation import Evaluation, Threshold
+from tests.commands import run
 from tests.texts import documents, tiny_bert
 
 
-def run(*arguments, cwd, **extra):
+def start(*arguments, cwd, **extra):
+    """As a user starts it: a new Python."""
     environment = {**os.environ, "COLUMNS": "100", "OMP_NUM_THREADS": "1", **extra}
     command = [sys.executable, "-m", "randomset", *map(str, arguments)]
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, env=environment)
@@ -117,7 +119,7 @@ def test_mistakes_end_with_code_2_and_one_clear_line(
 
 @pytest.mark.slow
 def test_a_terminal_without_unicode_gets_an_answer(features, tmp_path):
-    out = run("budget", "features.npz", "--sets", 9, cwd=tmp_path, PYTHONIOENCODING="ascii")
+    out = start("budget", "features.npz", "--sets", 9, cwd=tmp_path, PYTHONIOENCODING="ascii")
     assert out.returncode == 2
     assert len(out.stderr.strip().splitlines()) == 1
 
@@ -138,7 +140,7 @@ def test_version_and_help(option, shown, tmp_path, monkeypatch, capsys):
 def trained(tmp_path_factory):
     """A run that was trained on the command line, once for all tests."""
     folder = tmp_path_factory.mktemp("trained")
-    out = run("train", "digits", "--out", "run", "--epochs", 3, "--sets", 5, cwd=folder)
+    out = start("train", "digits", "--out", "run", "--epochs", 3, "--sets", 5, cwd=folder)
     assert out.returncode == 0, out.stderr
     return folder, out.stdout
 
@@ -295,6 +297,16 @@ class TestTrainAndPredict:
         code, error = run_here(monkeypatch, capsys, "report", "run", cwd=folder)
         assert code == 2
         assert "not evaluated yet" in error
+
+    @pytest.mark.parametrize("arguments", [("evaluate", "run"), ("compare", "digits")])
+    def test_figures_that_cannot_be_drawn_are_known_before_the_work(
+        self, trained, arguments, monkeypatch, capsys
+    ):
+        folder, _ = trained
+        monkeypatch.setitem(sys.modules, "matplotlib", None)
+        code, error = run_here(monkeypatch, capsys, *arguments, cwd=folder)
+        assert code == 2
+        assert "pip install 'randomset[plot]', or give --no-figures" in error
 
     def test_a_comparison_has_its_report(self, tmp_path, monkeypatch, capsys):
         (tmp_path / "comparison.json").write_text("{}", encoding="utf-8")

@@ -8,9 +8,17 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from randomset.errors import FileFormatError, RandomSetError
+from randomset.errors import FileFormatError, MissingPackageError, RandomSetError
 
-__all__ = ["alone_in", "as_place", "check_seed", "check_writable", "number_or_auto", "share_or_number"]
+__all__ = [
+    "alone_in",
+    "as_place",
+    "check_drawing",
+    "check_seed",
+    "check_writable",
+    "number_or_auto",
+    "share_or_number",
+]
 
 
 def as_place(source: str) -> str:
@@ -19,6 +27,17 @@ def as_place(source: str) -> str:
 
     named = source in ("", "digits", *KNOWN)
     return source if named or not Path(source).exists() else str(Path(source).resolve())
+
+
+def check_drawing(figures: bool) -> None:
+    """Fail before the work where figures are wanted and cannot be drawn after it."""
+    from randomset.report.axes import need_matplotlib
+
+    if figures:
+        try:
+            need_matplotlib()
+        except MissingPackageError as error:
+            raise RandomSetError(f"{error}, or give --no-figures") from None
 
 
 @contextmanager

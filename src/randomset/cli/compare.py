@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from randomset.cli.checks import alone_in, as_place, check_writable, number_or_auto
+from randomset.cli.checks import alone_in, as_place, check_drawing, check_writable, number_or_auto
 from randomset.errors import FileFormatError, RandomSetError, ShapeError
 
 if TYPE_CHECKING:
@@ -68,6 +68,7 @@ def compare(
     for option, value in (("--seeds", seeds), ("--ood-samples", 1 if ood_samples is None else ood_samples)):
         if value < 1:
             raise RandomSetError(f"{option} is out of range", got=value, expected="1 or more")
+    check_drawing(figures)
     unknown = named_sources(ood or [])
     check_writable(out / "comparison.md")
     place = as_place(source)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from randomset.cli.checks import check_seed, check_writable
+from randomset.cli.checks import check_drawing, check_seed, check_writable
 from randomset.cli.inputs import TOKENIZER, NetworkInputs
 from randomset.errors import FileFormatError, RandomSetError
 
@@ -116,6 +116,7 @@ def evaluate_run(
     from randomset.evaluation.sweeps import NOISE, ROTATION
     from randomset.training.rival_storage import load_model
 
+    check_drawing(figures)
     unknown, folder = ood or {}, run if out is None else out
     network = load_model(run)
     check_writable(folder / "evaluation.json")
