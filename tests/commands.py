@@ -19,12 +19,13 @@ def run(*arguments, cwd, **extra):
     """What `python -m randomset ARGUMENTS` gives in a folder, with more in the environment."""
     with TemporaryDirectory() as place:
         outputs = [Path(place, name) for name in ("out", "err")]
-        arguments = [*map(str, arguments)]
-        process = _PROCESSES.Process(target=_command, args=(arguments, str(cwd), extra, *map(str, outputs)))
+        words = [*map(str, arguments)]
+        process = _PROCESSES.Process(target=_command, args=(words, str(cwd), extra, *map(str, outputs)))
         process.start()
         process.join()
+        assert process.exitcode is not None
         texts = [path.read_text(encoding="utf-8") for path in outputs]
-        return CompletedProcess(arguments, process.exitcode, *texts)
+        return CompletedProcess(words, process.exitcode, *texts)
 
 
 def _command(arguments, cwd, extra, out, error):
@@ -39,14 +40,14 @@ def _command(arguments, cwd, extra, out, error):
     from randomset.cli import main
 
     torch.set_num_threads(1)
-    code = 0
+    code = 1
     try:
         main()
+        code = 0
     except SystemExit as ended:
-        code = ended.code or 0
+        code = int(ended.code or 0)
     except BaseException:
         traceback.print_exc()
-        code = 1
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

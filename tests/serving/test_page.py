@@ -15,6 +15,8 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
+from tests.commands import run
+
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chromium-browser")
 pytestmark = [
     pytest.mark.slow,
@@ -27,10 +29,10 @@ FLAGS = [
 
 
 @contextmanager
-def started(run, cwd):
+def started(place, cwd):
     """Start the service on a free port; give the process and its address."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
-    command = [sys.executable, "-m", "randomset", "serve", str(run), "--port", "0"]
+    command = [sys.executable, "-m", "randomset", "serve", place, "--port", "0"]
     with subprocess.Popen(command, cwd=cwd, stdout=subprocess.PIPE, text=True, env=environment) as process:
         try:
             assert process.stdout is not None
@@ -45,9 +47,7 @@ def started(run, cwd):
 @pytest.fixture(scope="module")
 def service(tmp_path_factory):
     folder = tmp_path_factory.mktemp("served")
-    command = [sys.executable, "-m", "randomset", "train", "digits", "--out", "run", "--epochs", "8"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    out = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment)
+    out = run("train", "digits", "--out", "run", "--epochs", 8, cwd=folder)
     assert out.returncode == 0, out.stderr
     with started("run", folder) as (process, address):
         yield folder, address
