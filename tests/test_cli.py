@@ -19,8 +19,8 @@ from sklearn.datasets import load_digits
 
 import randomset
 from randomset import Budget, cli
-from randomset.cli.checks import alone_in
 from randomset.evaluation import Evaluation, Threshold
+from randomset.runs.folders import alone_in
 from tests.commands import run
 from tests.texts import documents, tiny_bert
 

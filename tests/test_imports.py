@@ -18,7 +18,9 @@ ORDER = [
     ["nn", "baselines"],
     ["data", "training"],
     ["evaluation"],
-    ["paper", "report", "serving"],
+    ["runs"],
+    ["report", "serving"],
+    ["paper"],
     ["sklearn", "cli"],
     ["__main__"],
 ]

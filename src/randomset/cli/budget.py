@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from randomset.cli.checks import check_writable, number_or_auto
+from randomset.cli.checks import number_or_auto
 from randomset.errors import FileFormatError, RandomSetWarning
+from randomset.runs.folders import check_writable
 
 if TYPE_CHECKING:
     from randomset.budgeting.budgeter import Budgeter

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from randomset.errors import FileFormatError, MissingPackageError, RandomSetError
+from randomset.errors import MissingPackageError, RandomSetError
 
 __all__ = [
-    "alone_in",
     "as_place",
     "check_drawing",
     "check_seed",
-    "check_writable",
     "number_or_auto",
     "share_or_number",
 ]
@@ -38,32 +34,6 @@ def check_drawing(figures: bool) -> None:
             need_matplotlib()
         except MissingPackageError as error:
             raise RandomSetError(f"{error}, or give --no-figures") from None
-
-
-@contextmanager
-def alone_in(folder: Path) -> Iterator[None]:
-    """Refuse to work in a folder that another process works in; its end, however, frees it."""
-    try:
-        import fcntl
-    except ImportError:  # on Windows there is no such lock
-        yield
-        return
-    check_writable(folder / ".lock")
-    with (folder / ".lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise RandomSetError(
-                "another process works in this folder",
-                got=str(folder),
-                remedy="Wait until it ends, or choose another folder",
-            ) from None
-        try:
-            yield
-        finally:
-            (folder / ".lock").unlink(missing_ok=True)
-            with suppress(OSError):
-                folder.rmdir()  # if nothing else came into it
 
 
 def number_or_auto(sets: str) -> Any:
@@ -91,18 +61,3 @@ def check_seed(seed: int) -> None:
     """Refuse a seed that torch could not take."""
     if not 0 <= seed < 2**63:
         raise RandomSetError("--seed is out of range", got=seed, expected="a whole number from 0")
-
-
-def check_writable(path: Path) -> None:
-    """Find out before the work whether its result can be kept."""
-    if path.is_dir():
-        raise FileFormatError(
-            "the result would replace a folder", got=str(path), expected="the name of a file"
-        )
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        probe = path.parent / f".{path.name}.part"
-        probe.touch()
-        probe.unlink()
-    except OSError as error:
-        raise FileFormatError("the result cannot be written there", got=f"{path}: {error.strerror}") from None

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from randomset.cli.checks import alone_in, as_place, check_drawing, check_writable, number_or_auto
+from randomset.cli.checks import as_place, check_drawing, number_or_auto
+from randomset.cli.voice import aloud
 from randomset.errors import FileFormatError, RandomSetError, ShapeError
+from randomset.runs.folders import alone_in, check_writable
 
 if TYPE_CHECKING:
     from randomset.training.method import MethodConfig
@@ -52,9 +54,9 @@ def compare(
     written as Markdown, CSV and JSON; the best is bold where it leads by more than the spread over seeds.
     """
     from randomset.cli.evaluate import named_sources
-    from randomset.cli.running import train_run
     from randomset.data.splits import usual_shares
     from randomset.evaluation.comparison import Comparison
+    from randomset.runs.making import train_run
     from randomset.training.method import METHODS, MethodConfig
     from randomset.training.report import TrainingStopped
 
@@ -109,7 +111,7 @@ def compare(
         try:
             with alone_in(run):
                 resume = (run / "config.json").exists()
-                train_run(config, run, resume=resume, base=base if built else None)
+                train_run(config, run, resume=resume, base=base if built else None, **aloud())
         except TrainingStopped as stop:
             typer.echo(_STOPPED, err=True)
             raise typer.Exit(128 + stop.signal) from None

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from randomset.cli.checks import check_drawing, check_seed, check_writable
-from randomset.cli.inputs import TOKENIZER, NetworkInputs
-from randomset.errors import FileFormatError, RandomSetError
+from randomset.cli.checks import check_drawing, check_seed
+from randomset.cli.voice import aside
+from randomset.errors import RandomSetError
+from randomset.runs.folders import check_writable
+from randomset.runs.inputs import TOKENIZER, NetworkInputs, few, own_data
 
 if TYPE_CHECKING:
     from randomset.data.sources import Source
@@ -121,7 +121,7 @@ def evaluate_run(
     network = load_model(run)
     check_writable(folder / "evaluation.json")
     load = NetworkInputs(network, run, strict)
-    tested, held, calibrating = own_data(run, load, test, validation)
+    tested, held, calibrating = own_data(run, load, test, validation, aside)
     others = {name: few(load(source, labelled=False), ood_samples, seed) for name, source in unknown.items()}
     images = tested.kind == "images" and _are_pixels(tested)
     if sweeps and tested.kind == "images" and not images:
@@ -170,43 +170,6 @@ def evaluate_run(
     return result
 
 
-def own_data(
-    run: Path, load: NetworkInputs, test: str | None, validation: str | None
-) -> tuple[Source, Source | None, Source | None]:
-    """Return test, validation and calibration data: those that are named, else those of the run.
-
-    Where the source of the training itself is named, what it held back is meant, not what it learned from.
-    """
-    from randomset.data.splits import Parts
-
-    own = load.config.get("source", "")
-    test, validation = (
-        None if name is not None and _same(name, own) else name for name in (test, validation)
-    )
-    tested = None if test is None else load(test)
-    held = None if validation is None else load(validation)
-    calibrating = None
-    if (run / "split.json").exists() and (tested is None or held is None):
-        try:
-            data = load(own, "train")
-            parts = Parts.load(run / "split.json", data)
-        except FileFormatError as error:
-            if tested is None:
-                raise
-            typer.echo(f"The data of the training cannot be used for a threshold: {error}", err=True)
-            return tested, held, None
-        if tested is None:
-            tested = load(own) if parts.test is None else data.part(parts.test)
-        data = dataclasses.replace(data, remarks=())  # they were said of the test data
-        held = data.part(parts.validation) if held is None and len(parts.validation) else held
-        calibrating = data.part(parts.calibration) if len(parts.calibration) else None
-    if tested is None or not len(tested):
-        raise FileFormatError(
-            "the run held back nothing to test on", got=str(run), remedy="Name labelled data: --test SOURCE"
-        )
-    return tested, held, calibrating
-
-
 def write_report_of(
     run: Path,
     folder: Path,
@@ -252,10 +215,6 @@ def _clusters(run: Path) -> Any:
         return None
 
 
-def _same(name: str, own: str) -> bool:
-    return own in (name, os.path.realpath(name))
-
-
 def named_sources(texts: list[str]) -> dict[str, str]:
     """Read NAME=SOURCE several times; a source alone is named by itself."""
     found: dict[str, str] = {}
@@ -273,16 +232,6 @@ def named_sources(texts: list[str]) -> dict[str, str]:
 def _are_pixels(source: Source) -> bool:
     whole = not source.inputs.is_floating_point()
     return whole or bool(source.inputs.min() >= 0 and source.inputs.max() <= 1)
-
-
-def few(source: Source, limit: int | None, seed: int) -> Source:
-    """Draw some of the inputs by a seed, or leave all."""
-    import torch
-
-    if limit is None or len(source) <= limit:
-        return source
-    order = torch.randperm(len(source), generator=torch.Generator().manual_seed(seed))
-    return source.part(order[:limit].sort().values)
 
 
 def _drawn(result: Evaluation, folder: Path) -> list[Path]:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from randomset.cli.checks import check_writable
 from randomset.errors import RandomSetError
+from randomset.runs.folders import check_writable
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -12,9 +12,9 @@ from typing import Annotated, Any, TextIO
 
 import typer
 
-from randomset.cli.checks import check_writable
-from randomset.cli.inputs import NetworkInputs
 from randomset.errors import RandomSetError
+from randomset.runs.folders import check_writable
+from randomset.runs.inputs import NetworkInputs
 
 __all__ = ["predict"]
 

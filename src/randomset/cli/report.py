@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from randomset.cli.checks import check_writable
-from randomset.cli.evaluate import few, own_data, write_report_of
-from randomset.cli.inputs import NetworkInputs
+from randomset.cli.evaluate import write_report_of
 from randomset.errors import FileFormatError, RandomSetError
+from randomset.runs.folders import check_writable
+from randomset.runs.inputs import NetworkInputs, few, own_data
 
 __all__ = ["report"]
 
@@ -45,7 +45,7 @@ def report(
     load = NetworkInputs(network, run, strict=False)
     tested, others = None, {}
     try:
-        tested, _, _ = own_data(run, load, about.get("test_source"), None)
+        tested, _, _ = own_data(run, load, about.get("test_source"))
         for name, source in about.get("ood", {}).items():
             others[name] = few(load(source, labelled=False), about.get("ood_samples"), about.get("seed", 0))
         counts = {"test": tested, **others}

@@ -99,14 +99,13 @@ def _samples(run: Path, model: ServedModel, most: int = 24) -> list[dict[str, An
     """Return some test images of the run, if its source is still there; the service works without."""
     import torch
 
-    from randomset.cli.evaluate import own_data
-    from randomset.cli.inputs import NetworkInputs
     from randomset.data.conversion import png_from_image
+    from randomset.runs.inputs import NetworkInputs, own_data
 
     if model.kind != "images":
         return []
     try:
-        tested, _, _ = own_data(run, NetworkInputs(model.model, run, False), None, None)
+        tested, _, _ = own_data(run, NetworkInputs(model.model, run, False))
         few = tested.part(torch.arange(min(most, len(tested))))
         return [
             {

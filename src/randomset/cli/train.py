@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from randomset.cli.checks import alone_in, as_place, check_seed, number_or_auto, share_or_number
+from randomset.cli.checks import as_place, check_seed, number_or_auto, share_or_number
+from randomset.cli.voice import aloud
 from randomset.errors import FileFormatError, RandomSetError
+from randomset.runs.folders import alone_in
 
 if TYPE_CHECKING:
     from randomset.training.method import MethodConfig
@@ -105,8 +107,8 @@ def train(
     What is held back is drawn class by class. To go on with a run that was interrupted, repeat --out and add
     --resume.
     """
-    from randomset.cli.running import train_run
     from randomset.data.splits import usual_shares
+    from randomset.runs.making import train_run
     from randomset.training.report import TrainingStopped
 
     typed = {
@@ -159,7 +161,7 @@ def train(
         return
     try:
         with alone_in(out):
-            threshold = train_run(settings, out, budget=budget, resume=resume, strict=strict)
+            threshold = train_run(settings, out, budget=budget, resume=resume, strict=strict, **aloud())
     except TrainingStopped as stop:  # typer would swallow a KeyboardInterrupt and its message
         typer.echo(
             "Stopped. What was learned is saved. To go on: "

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from randomset.errors import ShapeError
+from randomset.errors import FileFormatError, ShapeError
 
 if TYPE_CHECKING:
     from randomset.baselines.baseline import Baseline
     from randomset.data.sources import Source
     from randomset.nn.network import RandomSetNetwork
 
-__all__ = ["TOKENIZER", "NetworkInputs"]
+__all__ = ["TOKENIZER", "NetworkInputs", "few", "own_data"]
 
 TOKENIZER = "tokenizer"
 """The folder with the tokenizer's files in the run folder of a network that reads texts."""
@@ -90,3 +92,58 @@ class NetworkInputs:
                 got=f"{source.name} with {'bytes' if whole else 'values'} up to {found:g}",
                 expected=expected,
             )
+
+
+def own_data(
+    run: Path,
+    load: NetworkInputs,
+    test: str | None = None,
+    validation: str | None = None,
+    say: Callable[[str], object] = lambda text: None,
+) -> tuple[Source, Source | None, Source | None]:
+    """Return test, validation and calibration data: those that are named, else those of the run.
+
+    Where the source of the training itself is named, what it held back is meant, not what it learned from.
+    """
+    from randomset.data.splits import Parts
+
+    own = load.config.get("source", "")
+    test, validation = (
+        None if name is not None and _same(name, own) else name for name in (test, validation)
+    )
+    tested = None if test is None else load(test)
+    held = None if validation is None else load(validation)
+    calibrating = None
+    if (run / "split.json").exists() and (tested is None or held is None):
+        try:
+            data = load(own, "train")
+            parts = Parts.load(run / "split.json", data)
+        except FileFormatError as error:
+            if tested is None:
+                raise
+            say(f"The data of the training cannot be used for a threshold: {error}")
+            return tested, held, None
+        if tested is None:
+            tested = load(own) if parts.test is None else data.part(parts.test)
+        data = dataclasses.replace(data, remarks=())  # they were said of the test data
+        held = data.part(parts.validation) if held is None and len(parts.validation) else held
+        calibrating = data.part(parts.calibration) if len(parts.calibration) else None
+    if tested is None or not len(tested):
+        raise FileFormatError(
+            "the run held back nothing to test on", got=str(run), remedy="Name labelled data: --test SOURCE"
+        )
+    return tested, held, calibrating
+
+
+def few(source: Source, limit: int | None, seed: int) -> Source:
+    """Draw some of the inputs by a seed, or leave all."""
+    import torch
+
+    if limit is None or len(source) <= limit:
+        return source
+    order = torch.randperm(len(source), generator=torch.Generator().manual_seed(seed))
+    return source.part(order[:limit].sort().values)
+
+
+def _same(name: str, own: str) -> bool:
+    return own in (name, os.path.realpath(name))

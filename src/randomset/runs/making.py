@@ -1,4 +1,4 @@
-"""A run folder from settings: data, split, training, test and threshold; for `train` and `compare`."""
+"""A run folder from settings: data, split, training, test and threshold."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
-
-from randomset.cli.checks import check_writable
-from randomset.cli.inputs import TOKENIZER
 from randomset.errors import RandomSetError
+from randomset.runs.folders import check_writable
+from randomset.runs.inputs import TOKENIZER
 
 if TYPE_CHECKING:
     from randomset.baselines.baseline import Baseline
@@ -35,11 +33,14 @@ def train_run(
     resume: bool = False,
     strict: bool = False,
     base: Path | None = None,
+    say: Callable[[str], object] = lambda text: None,
+    say_epoch: Callable[[str], object] | None = None,
 ) -> Threshold | None:
     """Train what the settings say into a run folder, and test it once on what was held back.
 
     Returns the threshold for known inputs, where there were validation data to choose it on. `base` is the
-    run of a softmax network with the same settings, which some methods build on.
+    run of a softmax network with the same settings, which some methods build on. `say` is called with a line
+    of text at every stage, `say_epoch`, if it is given, with one for each epoch.
     """
     import torch
 
@@ -55,7 +56,6 @@ def train_run(
     from randomset.evaluation.predictor import as_predictor
     from randomset.nn.foreign import usual_size
     from randomset.nn.network import RandomSetNetwork
-    from randomset.progress import on_terminal
     from randomset.training.engine import Engine  # noqa: F401  (slow to import, and not a part of training)
     from randomset.training.method import train_method
     from randomset.training.preparation import backbone_for, backbone_name
@@ -71,8 +71,8 @@ def train_run(
     }
     data = load_source(settings.source, **options)
     for remark in data.remarks:
-        typer.echo(f"{data.name}: {remark}.")
-    as_seen = _reader(settings, out) if data.kind == "text" else _sized(settings.size)
+        say(f"{data.name}: {remark}.")
+    as_seen = _reader(settings, out, say) if data.kind == "text" else _sized(settings.size)
     data = as_seen(data)
     settings = dataclasses.replace(settings, backbone=backbone_name(settings.backbone, data.inputs))
     if ":" not in settings.backbone:  # the others are built but once
@@ -86,21 +86,21 @@ def train_run(
         parts = Parts.load(out / "split.json", data)  # which refuses other data
     parts.save(out / "split.json", data)
     tested = as_seen(parts.test_data(data, **options)).aligned(data.classes)
-    typer.echo(
+    say(
         f"{data.name}: {len(parts.train)} samples to train on, {len(parts.validation)} to validate, "
         f"{len(parts.calibration)} to calibrate conformal sets, {len(tested)} to test on."
     )
     shared: dict[str, Any] = {
         **{"rows": parts.train, "val_rows": parts.validation, "out": out, "resume": resume},
-        "say": typer.echo,
-        "callbacks": [] if on_terminal() else [epoch_lines(lambda line: typer.echo(line, err=True))],
+        "say": say,
+        "callbacks": [] if say_epoch is None else [epoch_lines(say_epoch)],
     }
     model: RandomSetNetwork | Baseline
     with _undone(out, resume), _clock(out / "seconds.json", resume) as seconds:
         if settings.method == "rsnn":
             result = train_method(settings, data.inputs, data.labels, data.classes, budget=family, **shared)
             model = result.network
-            typer.echo(str(result.fit))
+            say(str(result.fit))
         else:
             known = None if base is None else load_model(base)
             if isinstance(known, Softmax):
@@ -133,7 +133,7 @@ def train_run(
         temporary.write_text(json.dumps(found) + "\n", encoding="utf-8")
     if found:
         width = f", mean credal width {found['credal_width']:.3f}" if "credal_width" in found else ""
-        typer.echo(
+        say(
             f"On {found['samples']} samples that were held back: accuracy {found['accuracy']:.2%}, "
             f"ECE {found['ece']:.3f}{width}."
         )
@@ -181,7 +181,7 @@ def _sized(size: int | None) -> Callable[[Source], Source]:
     return read
 
 
-def _reader(settings: MethodConfig, out: Path) -> Callable[[Source], Source]:
+def _reader(settings: MethodConfig, out: Path, say: Callable[[str], object]) -> Callable[[Source], Source]:
     """Return what turns texts into tokens, and keep the tokenizer in the run folder."""
     from randomset.nn.tokens import load_tokenizer, most_tokens, tokenised
 
@@ -195,7 +195,7 @@ def _reader(settings: MethodConfig, out: Path) -> Callable[[Source], Source]:
     tokenizer, most = load_tokenizer(name), most_tokens(name)
     length = settings.max_tokens if most is None else min(settings.max_tokens, most)
     if length < settings.max_tokens:
-        typer.echo(f"Of each text {length} tokens are read, as many as the network takes.")
+        say(f"Of each text {length} tokens are read, as many as the network takes.")
     check_writable(out / TOKENIZER / "tokenizer.json")
     tokenizer.save_pretrained(str(out / TOKENIZER))
 
