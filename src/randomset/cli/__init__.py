@@ -8,7 +8,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from randomset.cli import budget, compare, data, evaluate, export, predict, report, serve, train
+from randomset.cli import budget, compare, data, evaluate, export, paper, predict, report, serve, train
 from randomset.errors import RandomSetError
 
 __all__ = ["app", "main"]
@@ -31,6 +31,7 @@ for command in (
     serve.serve,
 ):
     app.command()(command)
+app.add_typer(paper.paper, name="paper")
 
 
 def _show_version(wanted: bool) -> None:

@@ -1,0 +1,121 @@
+"""`randomset paper`: the paper's tables and figures, made here, beside what is printed."""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from randomset.cli.checks import check_drawing
+from randomset.cli.voice import aloud
+from randomset.errors import FileFormatError, RandomSetError
+from randomset.runs.folders import alone_in, check_writable
+
+if TYPE_CHECKING:
+    from randomset.paper import Outcome
+
+__all__ = ["paper"]
+
+paper = typer.Typer(
+    invoke_without_command=True, help="Every table and figure of the paper, one command each."
+)
+
+_Folder = Annotated[Path, typer.Option("--folder", help="where models and results are kept")]
+_Scale = Annotated[str, typer.Option(help="tiny (seconds), cpu (a desktop) or full (the paper's, on a GPU)")]
+_PLACE = Path("paper")
+
+
+@paper.callback()
+def show(context: typer.Context, folder: _Folder = _PLACE) -> None:
+    """List every table and figure: what it needs, how long it took, whether results are here."""
+    if context.invoked_subcommand is not None:
+        return
+    from randomset.paper import SCALES, exhibits
+
+    every = exhibits()
+    titles, ids = max(len(one.title) for one in every), max(len(one.id) for one in every)
+    for one in every:
+        found = {scale: _outcome(folder, scale, one.id) for scale in SCALES}
+        states = [f"{scale} {_minutes(outcome)}" for scale, outcome in found.items() if outcome is not None]
+        here = f"results: {', '.join(states)}" if states else "no results yet"
+        typer.echo(f"{one.id:{ids}}  {one.title:{titles}}  needs {', '.join(one.data)}; {here}")
+    typer.echo("Next: randomset paper run ID --scale tiny|cpu|full, or all of them: randomset paper run all")
+
+
+@paper.command("run")
+def run(
+    id: Annotated[str, typer.Argument(help="such as table-1 or figure-12; all for everything")],
+    scale: _Scale = "cpu",
+    seeds: Annotated[int | None, typer.Option(help="how many seeds; else the scale's own number")] = None,
+    figures: Annotated[bool, typer.Option(help="draw figures")] = True,
+    folder: _Folder = _PLACE,
+) -> None:
+    """Train what a table or figure needs, once, measure it, and write it beside the paper's.
+
+    What was trained or measured before is used again. An interruption loses an epoch at most: the same
+    command goes on.
+    """
+    from randomset.vision import before_others
+
+    before_others()
+    from randomset.paper import SCALES, Workshop, exhibit, exhibits
+    from randomset.training.report import TrainingStopped
+
+    if scale not in SCALES:
+        raise RandomSetError("unknown scale", got=scale, expected=", ".join(SCALES))
+    if seeds is not None and seeds < 1:
+        raise RandomSetError("--seeds is out of range", got=seeds, expected="1 or more")
+    wanted = exhibits() if id == "all" else [exhibit(id)]
+    check_drawing(figures)
+    place = folder / scale
+    check_writable(place / wanted[0].id / "result.json")
+    shop = Workshop(SCALES[scale], place, seeds, **aloud())
+    try:
+        with alone_in(place):
+            shop.train([config for one in wanted for config in one.models(shop)])
+            for number, one in enumerate(wanted):
+                typer.echo(f"{number + 1} of {len(wanted)}: {one.id}, {one.title}")
+                outcome = one.run(shop, figures)
+                typer.echo("\n" + one.text(outcome) + "\n")
+                typer.echo(f"Wrote {place / one.id}.")
+    except (TrainingStopped, KeyboardInterrupt) as stop:
+        typer.echo("Stopped. The same command goes on from here.", err=True)
+        raise typer.Exit(128 + getattr(stop, "signal", 2)) from None
+
+
+@paper.command("table")
+def table(
+    id: Annotated[str, typer.Argument(help="such as table-1 or figure-12")],
+    scale: _Scale = "cpu",
+    folder: _Folder = _PLACE,
+) -> None:
+    """Print ours beside the paper's: what was made here, else the results that come with the library."""
+    from randomset.paper import exhibit
+
+    one, outcome = exhibit(id), _outcome(folder, scale, id)
+    if outcome is None:
+        raise FileFormatError(
+            "there is no result yet",
+            got=f"{id} at scale {scale}",
+            remedy=f"First: randomset paper run {id} --scale {scale}",
+        )
+    typer.echo(f"# {one.id}: {one.title}, scale {outcome.scale}, seeds: {outcome.seeds}\n")
+    typer.echo(one.text(outcome))
+
+
+def _outcome(folder: Path, scale: str, id: str) -> Outcome | None:
+    """Return a result of this folder, or one that comes with the library; None if there is none."""
+    from randomset.paper import Outcome
+
+    path = folder / scale / id / "result.json"
+    if path.exists():
+        return Outcome.load(path)
+    with resources.as_file(resources.files("randomset.paper") / "results" / scale / f"{id}.json") as kept:
+        return Outcome.load(kept) if kept.exists() else None
+
+
+def _minutes(outcome: Outcome) -> str:
+    seconds = outcome.training + outcome.measuring
+    return f"({seconds / 60:.0f} min)" if seconds >= 90 else f"({seconds:.0f} s)"

@@ -1,0 +1,223 @@
+"""Tables 16, 17 and 18 and Figure 28: how many sets, and how they are chosen."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from randomset.belief.budget import Budget
+from randomset.belief.naming import braces
+from randomset.budgeting.inputs import number_of_sets
+from randomset.evaluation import evaluate
+from randomset.evaluation.predictor import Prediction
+from randomset.evaluation.tables import Table
+from randomset.paper import printed
+from randomset.paper.exhibit import Exhibit, Numbers, mean_of, moments, over_seeds
+from randomset.paper.measures import beside, every_model, quality
+from randomset.paper.workshop import Workshop
+from randomset.runs.inputs import NetworkInputs
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["EXHIBITS"]
+
+EVERY = number_of_sets(10) - 1  # every set of ten classes but Θ, which is in every prediction anyway
+UNKNOWN = ("svhn", "intel")
+
+
+def _table(title: str, rows: dict[str, Numbers], theirs: dict[str, str], note: str = "") -> Table:
+    """Quality of several models; `theirs` says which row of the paper stands beside which of ours."""
+    lines = []
+    for name, ours in rows.items():
+        nothing: Any = (None, None, None, None, {})
+        accuracy, ece, entropy, width, far = printed.BUDGETS.get(theirs.get(name, ""), nothing)
+        cells = [
+            beside(over_seeds(ours["accuracy"]), accuracy),
+            beside(over_seeds(ours["ece"], 1, 4), ece, 4),
+            beside(moments(ours["entropy"]), entropy, 3),
+            beside(moments(ours["width"]), width, 3),
+        ]
+        for unknown in UNKNOWN:
+            found, printed_far = ours["unknown"][unknown], far.get(unknown, (None,) * 4)
+            cells += [
+                beside(over_seeds(found["auroc"]), printed_far[0]),
+                beside(over_seeds(found["auprc"]), printed_far[1]),
+                beside(moments(found["entropy"]), printed_far[2], 3),
+                beside(moments(found["width"]), printed_far[3], 3),
+            ]
+        lines.append((name, *cells))
+    columns = ["sets", "accuracy, %", "ECE", "entropy, bits", "width"]
+    for unknown in UNKNOWN:
+        columns += [f"{unknown}: AUROC, %", "AUPRC, %", "entropy, bits", "width"]
+    return Table(title, tuple(columns), tuple(lines), f"In brackets the paper's. {note}".strip())
+
+
+# -- Table 16 -------------------------------------------------------------------------------------
+
+
+def _power_set(shop: Workshop) -> Numbers:
+    """A budget, and every set: with negative masses clipped as in the paper, and with the better repair."""
+    numbers = {"budget": quality(shop.evaluations("cifar10"))}
+    configs = [shop.config("cifar10", seed=seed, num_sets=EVERY) for seed in shop.seeds]
+    numbers["every set, clip"] = quality([shop.evaluation("cifar10", config) for config in configs])
+    numbers["every set, projection"] = quality([_projected(shop, config) for config in configs])
+    return numbers
+
+
+def _projected(shop: Workshop, config: Any) -> Any:
+    """Measure with the nearest valid belief function instead of clipped masses."""
+    network = shop.model(config)
+    tested, held, _ = shop.data(config)
+    _, unknown = shop.scale.setting("cifar10", shop.folder / "data")
+    load = NetworkInputs(network, shop.trained(config), strict=False)
+
+    def predict(inputs: Any) -> Prediction:
+        return Prediction.from_random_set(network.predict(inputs, repair="projection"))
+
+    some = {name: _some(load(source, labelled=False), shop) for name, source in unknown.items()}
+    return evaluate(
+        predict, _some(tested, shop), some, validation=None if held is None else _some(held, shop)
+    )
+
+
+def _some(source: Any, shop: Workshop) -> Any:
+    """As many samples as are changed elsewhere: a projection onto 1,023 sets takes its time."""
+    import torch
+
+    return source.part(torch.arange(min(len(source), shop.scale.changed_samples)))
+
+
+def _power_set_tables(numbers: Numbers) -> list[Table]:
+    theirs = {"budget": "20 sets", "every set, clip": "every set"}
+    note = "The projection is measured on fewer samples."
+    return [_table("A budget and every set, CIFAR-10", numbers, theirs, note)]
+
+
+def _power_set_verdict(numbers: Numbers) -> str:
+    few, clip, better = (
+        100 * mean_of(numbers[name]["accuracy"])
+        for name in ("budget", "every set, clip", "every set, projection")
+    )
+    held = "held" if few >= clip else "did not hold"
+    return (
+        f"The paper's claim that a budget is more accurate than every set {held}: {few:.1f} % against "
+        f"{clip:.1f} %. With the projection in the place of clipping, every set gives {better:.1f} %."
+    )
+
+
+# -- Tables 17 and 18, Figure 28 ----------------------------------------------------------------------
+
+REDUCERS = {"t-SNE": "tsne", "UMAP": "umap", "PCA": "pca"}
+
+
+def _reducers(shop: Workshop) -> Numbers:
+    return {title: quality(shop.evaluations("cifar10", reducer=name)) for title, name in REDUCERS.items()}
+
+
+def _reducer_tables(numbers: Numbers) -> list[Table]:
+    theirs = {"t-SNE": "20 sets", "UMAP": "UMAP"}
+    return [_table("Budgets by t-SNE, UMAP and PCA, CIFAR-10", numbers, theirs)]
+
+
+def _reducer_verdict(numbers: Numbers) -> str:
+    gaps = [
+        over_seeds(
+            [a - b for a, b in zip(numbers["t-SNE"]["accuracy"], numbers[name]["accuracy"], strict=True)]
+        )
+        for name in ("UMAP", "PCA")
+    ]
+    aurocs = {
+        name: np.mean([mean_of(one["unknown"][u]["auroc"]) for u in UNKNOWN]) for name, one in numbers.items()
+    }
+    mean = ", ".join(f"{name} {100 * value:.2f}" for name, value in aurocs.items())
+    return (
+        f"t-SNE is {gaps[0]} points of accuracy ahead of UMAP and {gaps[1]} ahead of PCA; mean AUROC "
+        f"over both unknown sets: {mean}. In the paper they are alike within a point."
+    )
+
+
+def _clusters(shop: Workshop) -> Numbers:
+    run = shop.trained(shop.config("cifar10"))
+    budget = Budget.load(run / "budget.json")
+    names = [braces(list(budget.names_of(i))) for i in range(budget.num_classes, len(budget))]
+    clusters = json.loads((run / "clusters.json").read_text(encoding="utf-8"))
+    return {"sets": names, "overlaps": (budget.origin or {}).get("overlaps", []), "clusters": clusters}
+
+
+def _cluster_tables(numbers: Numbers) -> list[Table]:
+    ranked = sorted(zip(numbers["sets"], numbers["overlaps"], strict=True), key=lambda pair: -pair[1])
+    rows = tuple((name, f"{overlap:.4f}") for name, overlap in ranked)
+    return [
+        Table("Sets that overlap most, CIFAR-10", ("set", "intersection over union"), rows, "First seed.")
+    ]
+
+
+def _cluster_verdict(numbers: Numbers) -> str:
+    best = numbers["sets"][int(np.argmax(numbers["overlaps"]))] if numbers["overlaps"] else "none"
+    return f"The set that overlaps most is {best}; the picture shows two of three dimensions."
+
+
+def _cluster_figure(shop: Workshop, numbers: Numbers) -> dict[str, Figure]:
+    from randomset.report.axes import panels
+    from randomset.report.budget_figures import class_colours
+
+    clusters = numbers["clusters"]
+    figure, (ax,) = panels(1, 1, (7, 6))
+    colours = class_colours(len(clusters["classes"]))
+    for x, y, _, owner in clusters["points"]:
+        ax.plot(x, y, ".", color=colours[owner], markersize=2)
+    turn = np.linspace(0, 2 * np.pi, 200)
+    for one in clusters["ellipsoids"]:
+        axes = np.array(one["axes"])[:2]  # seen along the third axis
+        rim = clusters["radius"] * np.linalg.cholesky(axes @ axes.T) @ np.stack([np.cos(turn), np.sin(turn)])
+        x, y = rim + np.array(one["centre"][:2])[:, None]
+        ax.plot(x, y, color=colours[one["of"]])
+        ax.text(x[0], y[0], clusters["classes"][one["of"]], color=colours[one["of"]])
+    ax.set_xlabel("dimension 1")
+    ax.set_ylabel("dimension 2")
+    return {"figure": figure}
+
+
+EXHIBITS = (
+    Exhibit(
+        id="table-16",
+        title="A budget and every set",
+        data=("cifar10",),
+        models=lambda shop: (
+            every_model(shop, ("cifar10",), ("rsnn",))
+            + every_model(shop, ("cifar10",), ("rsnn",), num_sets=EVERY)
+        ),
+        measure=_power_set,
+        tables=_power_set_tables,
+        verdict=_power_set_verdict,
+    ),
+    *(
+        Exhibit(
+            id=id,
+            title=f"Budgets by t-SNE and UMAP: {what}",
+            data=("cifar10",),
+            models=lambda shop: [
+                config
+                for name in REDUCERS.values()
+                for config in every_model(shop, ("cifar10",), ("rsnn",), reducer=name)
+            ],
+            measure=_reducers,
+            tables=_reducer_tables,
+            verdict=_reducer_verdict,
+        )
+        for id, what in (("table-17", "accuracy and detection"), ("table-18", "entropy and width"))
+    ),
+    Exhibit(
+        id="figure-28",
+        title="Clusters and ellipses of the classes",
+        data=("cifar10",),
+        models=lambda shop: [shop.config("cifar10")],
+        measure=_clusters,
+        tables=_cluster_tables,
+        verdict=_cluster_verdict,
+        figures=_cluster_figure,
+    ),
+)

@@ -1,0 +1,165 @@
+"""Models of the paper's experiments, each trained once, and what was measured on them, each once."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from randomset.belief.storage import replacing
+from randomset.data.splits import usual_shares
+from randomset.errors import FileFormatError
+from randomset.evaluation import Evaluation, evaluate
+from randomset.evaluation.sweeps import NOISE, ROTATION
+from randomset.paper.scales import Scale
+from randomset.runs.folders import alone_in
+from randomset.runs.inputs import NetworkInputs, few, own_data
+from randomset.runs.making import train_run
+from randomset.training.method import MethodConfig
+
+__all__ = ["Workshop"]
+
+
+class Workshop:
+    """Trains and measures at a scale, and keeps everything by its configuration in a folder.
+
+    Args:
+        scale: one of `SCALES`.
+        folder: where models and measurements are kept; what is there is not made again.
+        seeds: how many seeds; None means as many as the scale has.
+        say: what to call with a line of text at every stage.
+        say_epoch: what to call with a line for each epoch, if anything.
+    """
+
+    def __init__(
+        self,
+        scale: Scale,
+        folder: Path,
+        seeds: int | None = None,
+        say: Callable[[str], object] = lambda text: None,
+        say_epoch: Callable[[str], object] | None = None,
+    ) -> None:
+        self.scale, self.folder = scale, folder
+        self.seeds = range(scale.seeds if seeds is None else seeds)
+        self.say, self.say_epoch = say, say_epoch
+
+    def config(self, data: str, method: str = "rsnn", seed: int = 0, **changes: Any) -> MethodConfig:
+        """Return the settings of a training on one of the paper's data sets."""
+        options, _ = self.scale.setting(data, self.folder / "data")
+        if method != "rsnn":  # what only a random-set network knows is the same for all others
+            options = {
+                name: value
+                for name, value in options.items()
+                if name not in ("num_sets", "hidden", "reducer")
+            }
+        options |= usual_shares(options["source"])
+        return MethodConfig(**{**options, "method": method, "seed": seed, **changes}).checked()
+
+    def place(self, config: MethodConfig) -> Path:
+        """Return the run folder of a configuration."""
+        text = json.dumps(dataclasses.asdict(config), sort_keys=True)
+        digest = hashlib.blake2b(text.encode(), digest_size=5).hexdigest()
+        name = f"{Path(config.source).stem}-{config.method}-{config.seed}-{digest}"
+        return self.folder / "models" / name
+
+    def is_trained(self, config: MethodConfig) -> bool:
+        """Say whether a model is there."""
+        return (self.place(config) / "test.json").exists()
+
+    def train(self, configs: Sequence[MethodConfig]) -> None:
+        """Train what is not there yet; an interruption loses at most an epoch of one of them."""
+        missing = [config for config in dict.fromkeys(configs) if not self.is_trained(config)]
+        missing.sort(key=lambda config: config.method == "laplace-bridge")  # builds on softmax
+        started = time.perf_counter()
+        for number, config in enumerate(missing):
+            left = (time.perf_counter() - started) / max(number, 1) * (len(missing) - number)
+            guess = f", about {max(1, round(left / 60))} min to go" if number else ""
+            name = f"{Path(config.source).stem}, {config.method}, seed {config.seed}"
+            self.say(f"Model {number + 1} of {len(missing)}: {name}{guess}")
+            self.trained(config)
+
+    def trained(self, config: MethodConfig) -> Path:
+        """Return the run folder of a trained model; train it if it is not there."""
+        place = self.place(config)
+        if self.is_trained(config):
+            return place
+        base = None
+        if config.method == "laplace-bridge" and not config.freeze:
+            base = self.trained(dataclasses.replace(config, method="softmax"))
+        with alone_in(place):
+            train_run(
+                config,
+                place,
+                resume=(place / "config.json").exists(),
+                base=base,
+                say=self.say,
+                say_epoch=self.say_epoch,
+            )
+        return place
+
+    def model(self, config: MethodConfig) -> Any:
+        """Return a trained model."""
+        from randomset.training.rival_storage import load_model
+
+        return load_model(self.trained(config))
+
+    def data(self, config: MethodConfig) -> tuple[Any, Any, Any]:
+        """Return what a model is tested, validated and calibrated on."""
+        run = self.trained(config)
+        return own_data(run, NetworkInputs(self.model(config), run, strict=False))
+
+    def evaluation(
+        self,
+        data: str,
+        config: MethodConfig,
+        *,
+        sweeps: bool = False,
+        attacks: bool = False,
+        twin: MethodConfig | None = None,
+    ) -> Evaluation:
+        """Measure a model on its test data and on what is unknown to it, unless that was done before."""
+        _, unknown = self.scale.setting(data, self.folder / "data")
+        run = self.trained(config)
+        marks = {"unknown": unknown, "sweeps": sweeps, "attacks": attacks}
+        marks |= {"samples": self.scale.changed_samples, "most": self.scale.unknown_samples}
+        digest = hashlib.blake2b(json.dumps(marks, sort_keys=True).encode(), digest_size=5).hexdigest()
+        place = run / "measured" / digest
+        if (place / "whole").exists():
+            try:
+                return Evaluation.load(place)
+            except FileFormatError:
+                pass  # it is measured again
+        self.say(f"Measuring {run.name} …")
+        model = self.model(config)
+        load = NetworkInputs(model, run, strict=False)
+        tested, held, calibrating = own_data(run, load)
+        most, seed = self.scale.unknown_samples, config.seed
+        others = {name: few(load(source, labelled=False), most, seed) for name, source in unknown.items()}
+        result = evaluate(
+            model,
+            tested,
+            others,
+            validation=held,
+            calibration=calibrating,
+            classes=model.notes.get("classes"),
+            noise=NOISE if sweeps else (),
+            rotation=ROTATION if sweeps else (),
+            attacks=self.scale.epsilons if attacks else (),
+            twin=None if twin is None else self.model(twin),
+            samples=self.scale.changed_samples,
+            seed=seed,
+        )
+        place.mkdir(parents=True, exist_ok=True)
+        result.save(place)
+        with replacing(place / "whole") as temporary:
+            temporary.write_text("", encoding="utf-8")
+        return result
+
+    def evaluations(self, data: str, method: str = "rsnn", **changes: Any) -> list[Evaluation]:
+        """Measure a method on a data set with every seed."""
+        configs = [self.config(data, method, seed, **changes) for seed in self.seeds]
+        return [self.evaluation(data, config) for config in configs]
