@@ -105,6 +105,32 @@ def table(
     typer.echo(one.text(outcome))
 
 
+@paper.command("page")
+def page(
+    out: Annotated[Path, typer.Option(help="the file; a folder beside it gets pictures")] = Path("paper.md"),
+    scale: _Scale = "cpu",
+    folder: _Folder = _PLACE,
+) -> None:
+    """Write all results as one page of Markdown: ours beside the paper's, commands, durations, verdicts."""
+    from randomset.paper import SCALES, exhibits
+    from randomset.paper.page import write_page
+
+    if scale not in SCALES:
+        raise RandomSetError("unknown scale", got=scale, expected=", ".join(SCALES))
+    found = {one.id: _outcome(folder, scale, one.id) for one in exhibits()}
+    outcomes = {id: outcome for id, outcome in found.items() if outcome is not None}
+    if not outcomes:
+        raise FileFormatError(
+            "there is no result yet",
+            got=f"scale {scale} in {folder}",
+            remedy=f"First: randomset paper run all --scale {scale}",
+        )
+    check_writable(out)
+    typer.echo(
+        f"Wrote {write_page(out, folder / scale, exhibits(), outcomes)}, with {len(outcomes)} results."
+    )
+
+
 def _outcome(folder: Path, scale: str, id: str) -> Outcome | None:
     """Return a result of this folder, or one that comes with the library; None if there is none."""
     from randomset.paper import Outcome

@@ -66,8 +66,8 @@ class Scale:
 _DIGITS: dict[str, Any] = {"source": "digits", "options": {"epochs": 4, "num_sets": 8}}
 _RESNET: dict[str, Any] = {"backbone": "resnet18", "width": 8, "epochs": 8}
 _PAPER: dict[str, Any] = {
-    **{"backbone": "resnet50", "hidden": (1024, 512), "size": 224, "recipe": "paper", "reducer": "tsne"},
-    "num_sets": 20,
+    **{"backbone": "torchvision:resnet50", "hidden": (1024, 512), "size": 224, "recipe": "paper"},
+    **{"reducer": "tsne", "num_sets": 20},
 }
 
 
@@ -91,8 +91,8 @@ SCALES = {
         },
         seeds=1,
         unknown_samples=None,
-        changed_samples=30,
-        epsilons=(0.01, 0.05),
+        changed_samples=20,
+        epsilons=(0.05,),
     ),
     "cpu": Scale(
         "cpu",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -61,8 +62,7 @@ class Workshop:
 
     def place(self, config: MethodConfig) -> Path:
         """Return the run folder of a configuration."""
-        text = json.dumps(dataclasses.asdict(config), sort_keys=True)
-        digest = hashlib.blake2b(text.encode(), digest_size=5).hexdigest()
+        digest = _digest(dataclasses.asdict(config))
         name = f"{Path(config.source).stem}-{config.method}-{config.seed}-{digest}"
         return self.folder / "models" / name
 
@@ -90,15 +90,14 @@ class Workshop:
         base = None
         if config.method == "laplace-bridge" and not config.freeze:
             base = self.trained(dataclasses.replace(config, method="softmax"))
+        shared = self.folder / "first" / _digest({**dataclasses.asdict(config), **dict.fromkeys(_LATER)})
         with alone_in(place):
-            train_run(
-                config,
-                place,
-                resume=(place / "config.json").exists(),
-                base=base,
-                say=self.say,
-                say_epoch=self.say_epoch,
-            )
+            if shared.exists() and not (place / "first").exists():
+                shutil.copytree(shared, place / "first")
+            resume = (place / "config.json").exists() or (place / "first").exists()
+            train_run(config, place, resume=resume, base=base, say=self.say, say_epoch=self.say_epoch)
+            if (place / "first").exists() and not shared.exists():
+                shutil.copytree(place / "first", shared)
         return place
 
     def model(self, config: MethodConfig) -> Any:
@@ -123,11 +122,12 @@ class Workshop:
     ) -> Evaluation:
         """Measure a model on its test data and on what is unknown to it, unless that was done before."""
         _, unknown = self.scale.setting(data, self.folder / "data")
+        if sweeps or attacks:  # which are about known inputs
+            unknown = {}
         run = self.trained(config)
         marks = {"unknown": unknown, "sweeps": sweeps, "attacks": attacks}
         marks |= {"samples": self.scale.changed_samples, "most": self.scale.unknown_samples}
-        digest = hashlib.blake2b(json.dumps(marks, sort_keys=True).encode(), digest_size=5).hexdigest()
-        place = run / "measured" / digest
+        place = run / "measured" / _digest(marks)
         if (place / "whole").exists():
             try:
                 return Evaluation.load(place)
@@ -163,3 +163,12 @@ class Workshop:
         """Measure a method on a data set with every seed."""
         configs = [self.config(data, method, seed, **changes) for seed in self.seeds]
         return [self.evaluation(data, config) for config in configs]
+
+
+_LATER = ("num_sets", "reducer", "alpha", "beta", "hidden")
+"""What the plain network that comes first does not depend on: runs that differ in it share one."""
+
+
+def _digest(content: Any) -> str:
+    text = json.dumps(content, sort_keys=True)
+    return hashlib.blake2b(text.encode(), digest_size=5).hexdigest()

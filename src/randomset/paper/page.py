@@ -1,0 +1,68 @@
+"""All results as one page of documentation."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from randomset.belief.storage import replacing
+from randomset.paper.exhibit import Exhibit, Outcome
+
+__all__ = ["page_of", "write_page"]
+
+_HEAD = """# The paper's tables and figures, made here
+
+Every part is made by the command below its heading; `randomset paper` lists them all. Scale `tiny` shows that
+the programs run; `cpu` takes the real data and networks that a desktop computer trains; `full` is the paper's
+own configuration. In brackets stand the paper's numbers, whose networks are far larger: what can be compared
+is which method leads, and by how much.
+"""
+
+
+def page_of(
+    exhibits: list[Exhibit], outcomes: Mapping[str, Outcome], pictures: Mapping[str, list[str]]
+) -> str:
+    """Return the page as Markdown; `pictures` are paths of images, by id."""
+    parts = [_HEAD]
+    missing = [one for one in exhibits if one.id not in outcomes]
+    for one in exhibits:
+        if one.id not in outcomes:
+            continue
+        outcome = outcomes[one.id]
+        kind, number = one.id.split("-")
+        seeds = f"{outcome.seeds} seed{'s' if outcome.seeds != 1 else ''}"
+        times = f"trained in {_time(outcome.training)}, measured in {_time(outcome.measuring)}"
+        lines = [
+            f"## {kind.capitalize()} {number}: {one.title}",
+            f"`randomset paper run {one.id} --scale {outcome.scale}`: {seeds}, {times}.",
+            re.sub("^## ", "### ", one.text(outcome), flags=re.MULTILINE),
+            *(f"![{one.title}]({path})" for path in pictures.get(one.id, [])),
+        ]
+        parts.append("\n\n".join(lines))
+    if missing:
+        names = ", ".join(one.id for one in missing)
+        parts.append(f"## Not measured yet\n\nAt this scale there are no results of {names}.")
+    return "\n\n".join(parts).replace("\n\n\n", "\n\n") + "\n"
+
+
+def write_page(path: Path, folder: Path, exhibits: list[Exhibit], outcomes: Mapping[str, Outcome]) -> Path:
+    """Write the page, and beside it the pictures of a folder of results."""
+    pictures: dict[str, list[str]] = {}
+    for one in exhibits:
+        for picture in sorted((folder / one.id).glob("*.png")) if one.id in outcomes else []:
+            place = path.with_suffix("") / f"{one.id}-{picture.name}"
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(picture, place)
+            pictures.setdefault(one.id, []).append(f"{path.stem}/{place.name}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as temporary:
+        temporary.write_text(page_of(exhibits, outcomes, pictures), encoding="utf-8")
+    return path
+
+
+def _time(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -1,0 +1,169 @@
+"""Every table and figure of the paper runs at the smallest scale; the largest is what the paper says."""
+
+import dataclasses
+import json
+import re
+
+import pytest
+
+from randomset.errors import FileFormatError, RandomSetError
+from randomset.paper import SCALES, Outcome, Workshop, exhibit, exhibits
+from randomset.paper.exhibit import over_seeds
+from randomset.paper.measures import beside, lead
+from randomset.paper.page import page_of
+from tests.commands import run
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Everything at the smallest scale, through the command line."""
+    folder = tmp_path_factory.mktemp("paper")
+    out = run("paper", "run", "all", "--scale", "tiny", cwd=folder)
+    assert out.returncode == 0, out.stderr
+    return folder, out.stdout
+
+
+class TestList:
+    def test_every_table_and_figure_with_numbers_is_there(self):
+        ids = {one.id for one in exhibits()}
+        tables = set(range(1, 20)) - {5}  # Table 5 are the hyperparameters
+        figures = {2, 4, *range(6, 29)}  # the others are drawings
+        assert ids == {f"table-{n}" for n in tables} | {f"figure-{n}" for n in figures}
+
+    def test_in_the_papers_order(self):
+        ids = [one.id for one in exhibits()]
+        assert ids[:3] == ["table-1", "table-2", "table-3"]
+        assert ids.index("table-19") < ids.index("figure-2") < ids.index("figure-10")
+
+    def test_an_unknown_one(self):
+        with pytest.raises(RandomSetError, match="no such table or figure; got table-5"):
+            exhibit("table-5")
+
+
+@pytest.mark.slow
+class TestTiny:
+    def test_all_of_them_have_results(self, made):
+        folder, said = made
+        for one in exhibits():
+            place = folder / "paper" / "tiny" / one.id
+            outcome = Outcome.load(place / "result.json")
+            assert (outcome.scale, outcome.seeds) == ("tiny", 1)
+            assert one.verdict(outcome.numbers) in said
+            text = (place / "table.md").read_text(encoding="utf-8")
+            assert text.count("|") > 8
+            assert "nan" not in re.split(r"\W+", text.lower())
+            if one.id.startswith("figure"):
+                assert next(path.read_bytes()[:4] for path in place.glob("*.png")) == b"\x89PNG"
+
+    def test_numbers_of_different_exhibits_agree(self, made):
+        folder, _ = made
+        load = lambda id: Outcome.load(folder / "paper" / "tiny" / id / "result.json").numbers  # noqa: E731
+        accuracy = load("table-1")["accuracy"]["cifar10"]["rsnn"]
+        assert load("table-2")["cifar10"]["rsnn"]["accuracy"] == accuracy
+        assert load("table-16")["budget"]["accuracy"] == accuracy
+        assert load("figure-27")["rows"][1]["accuracy"] == accuracy  # K = 8, as the scale has it
+        attacks = load("table-13")["mnist"]["rsnn"]
+        for epsilon, (standing,) in attacks["all of them"].items():
+            each = [levels[epsilon][0] for name, levels in attacks.items() if epsilon in levels]
+            assert standing == min(standing, *each)
+
+    def test_nothing_is_made_twice(self, made):
+        folder, _ = made
+        models = folder / "paper" / "tiny" / "models"
+        before = {path: path.stat().st_mtime_ns for path in models.rglob("model.safetensors")}
+        out = run("paper", "run", "table-2", "--scale", "tiny", cwd=folder)
+        assert out.returncode == 0, out.stderr
+        assert "Model 1" not in out.stdout
+        assert "Measuring" not in out.stdout
+        assert {path: path.stat().st_mtime_ns for path in models.rglob("model.safetensors")} == before
+
+    def test_list_table_and_page(self, made):
+        folder, _ = made
+        listed = run("paper", cwd=folder).stdout
+        assert re.search(r"table-1 .*needs mnist, cifar10, intel; results: tiny \(\d+ s\)", listed)
+        table = run("paper", "table", "table-3", "--scale", "tiny", cwd=folder).stdout
+        assert "Width of the credal set" in table
+        assert "(0.007)" in table  # the paper's
+        assert run("paper", "page", "--scale", "tiny", "--out", "p/paper.md", cwd=folder).returncode == 0
+        page = (folder / "p" / "paper.md").read_text(encoding="utf-8")
+        for one in exhibits():
+            assert f"`randomset paper run {one.id} --scale tiny`" in page
+        for path in re.findall(r"!\[.*\]\((.*)\)", page):
+            assert (folder / "p" / path).exists()
+
+    def test_an_evaluation_that_was_cut_short_is_made_again(self, made):
+        folder, _ = made
+        shop = Workshop(SCALES["tiny"], folder / "paper" / "tiny")
+        config = shop.config("mnist")
+        first = shop.evaluation("mnist", config)
+        for path in (shop.place(config) / "measured").rglob("evaluation.json"):
+            path.write_text(path.read_text(encoding="utf-8")[:100], encoding="utf-8")
+        assert shop.evaluation("mnist", config)["test"] == first["test"]
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (("run", "table-99"), "the paper has no such table or figure; got table-99"),
+            (("run", "table-1", "--scale", "huge"), "unknown scale; got huge"),
+            (("run", "table-1", "--seeds", "0"), "--seeds is out of range"),
+            (("table", "table-1", "--scale", "full"), "First: randomset paper run table-1 --scale full"),
+            (("page", "--scale", "full"), "First: randomset paper run all --scale full"),
+        ],
+    )
+    def test_mistakes(self, tmp_path, arguments, message):
+        out = run("paper", *arguments, cwd=tmp_path)
+        assert out.returncode == 2
+        assert message in " ".join(out.stderr.split())
+
+
+class TestWorkshop:
+    def test_a_place_for_every_configuration(self, tmp_path):
+        shop = Workshop(SCALES["tiny"], tmp_path)
+        config = shop.config("mnist")
+        assert shop.place(config) == shop.place(shop.config("cifar10"))  # both are the digits
+        others = [dataclasses.replace(config, seed=1), dataclasses.replace(config, alpha=0.1)]
+        assert len({shop.place(one) for one in (config, *others)}) == 3
+        assert shop.config("mnist", "softmax").num_sets == 20  # which sets there are does not concern it
+
+    def test_unknown_data(self, tmp_path):
+        with pytest.raises(RandomSetError, match="this scale has no such data; got cifar100 at tiny"):
+            Workshop(SCALES["tiny"], tmp_path).config("cifar100")
+
+    def test_a_file_of_something_else(self, tmp_path):
+        (tmp_path / "result.json").write_text(json.dumps({"format": "other"}))
+        with pytest.raises(FileFormatError, match="no result of the paper"):
+            Outcome.load(tmp_path / "result.json")
+
+
+class TestWords:
+    def test_numbers(self):
+        assert over_seeds([0.5, None]) == "50.00"
+        assert over_seeds([]) == "–"
+        assert beside("1.0", 2.0, 1) == "1.0 (2.0)"
+        assert lead({"rsnn": [0.5], "softmax": [0.6], "fsvi": [0.4]}) == "-10.00 to CNN"
+
+    def test_a_page_names_what_is_missing(self):
+        outcome = Outcome("figure-4", "tiny", 1, 0, 1, exhibit("figure-4").measure(None))  # type: ignore[arg-type]
+        page = page_of(exhibits(), {"figure-4": outcome}, {})
+        assert "| c1 | 0.50 | 0.70 | 0.90 |" in page
+        assert "no results of table-1, " in page
+
+
+class TestFull:
+    """The paper's own configuration; its first step is taken where torchvision is (tests/vision)."""
+
+    @pytest.mark.parametrize("data", ["mnist", "cifar10", "intel", "cifar100", "imagenet"])
+    def test_configurations_are_the_papers(self, tmp_path, data):
+        shop = Workshop(SCALES["full"], tmp_path)
+        config = shop.config(data)
+        recipe = config.plan()
+        assert (recipe.epochs, recipe.batch_size, recipe.optimizer) == (200, 128, "adam")
+        assert (recipe.learning_rate, recipe.milestones) == (1e-3, (80, 120, 160, 180))
+        assert (config.alpha, config.beta, config.size, config.reducer) == (1e-3, 1e-3, 224, "tsne")
+        assert config.num_sets == {"cifar100": 200, "imagenet": 3000}.get(data, 20)
+        assert len(shop.seeds) == 5
+
+    def test_texts(self, tmp_path):
+        config = Workshop(SCALES["full"], tmp_path).config("text")
+        recipe = config.plan()
+        assert (recipe.learning_rate, recipe.batch_size, recipe.epochs) == (3e-5, 32, 10)
