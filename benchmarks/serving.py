@@ -3,7 +3,8 @@
 A ResNet-18 for images of 32 × 32 with random weights is served by `randomset serve` in a process of its own;
 clients send PNG files, each waiting for its answer before the next request. Printed are the throughput beside
 that of the bare network in batches, measured before and after in this process with as many threads, the
-latencies, failures, and the memory of the service at the start and at the end.
+latencies, failures, the memory of the service after each quarter of the time; and how soon the service of a
+small CNN answers after it was killed.
 
 Run: python -m benchmarks.serving
 """
@@ -18,26 +19,29 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import torch
+from torch import nn
 
 from benchmarks.families import neighbouring_sets
 from randomset import RandomSetNetwork
 from randomset.data.conversion import png_from_image
 from randomset.evaluation import Threshold
-from randomset.nn.backbones import resnet
+from randomset.nn.backbones import resnet, small_cnn
 from randomset.nn.preprocessing import Standardise
 
 CLASSES, SETS = 10, 20
 
 
-def network() -> RandomSetNetwork:
-    """Build the network, with notes as a run has them."""
+def network(backbone: nn.Module) -> RandomSetNetwork:
+    """Build a network, with notes as a run has them."""
     torch.manual_seed(0)
     budget = neighbouring_sets(CLASSES, SETS)
-    found = RandomSetNetwork(resnet(18), budget, preprocess=Standardise([0.5] * 3, [0.25] * 3)).eval()
+    found = RandomSetNetwork(backbone, budget, preprocess=Standardise([0.5] * 3, [0.25] * 3)).eval()
     found.notes = {"classes": list(budget.classes), "input_shape": [3, 32, 32], "largest_input": 1.0}
     return found
 
@@ -75,6 +79,15 @@ def client(port: int, content: bytes, until: float, found: list[float], failed: 
         found.append(time.perf_counter() - start)
 
 
+@contextmanager
+def started(folder: str, threads: int) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """Start the service; give its process and port once it listens."""
+    command = [sys.executable, "-m", "randomset", "serve", folder, "--port", "0", "--threads", str(threads)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as service:
+        assert service.stdout is not None
+        yield service, int(re.search(r":(\d+):", service.stdout.readline())[1])  # type: ignore[index]
+
+
 def memory(pid: int) -> float:
     """Return the memory of a process now, in MB."""
     text = Path(f"/proc/{pid}/status").read_text()
@@ -92,7 +105,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    model = network()
+    model = network(resnet(18))
     draw = torch.Generator().manual_seed(1)
     images = torch.randint(
         0, 256, (arguments.clients * arguments.images, 3, 32, 32), generator=draw, dtype=torch.uint8
@@ -101,23 +114,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         model.save(folder)
         Threshold("entropy", 2.0, 0.95).save(folder)
-        command = [
-            sys.executable,
-            "-m",
-            "randomset",
-            "serve",
-            folder,
-            "--port",
-            "0",
-            "--threads",
-            str(arguments.threads),
-        ]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as service:
-            assert service.stdout is not None
-            port = int(re.search(r":(\d+):", service.stdout.readline())[1])  # type: ignore[index]
+        with started(folder, arguments.threads) as (service, port):
             content, times, failed = body(images[: arguments.images]), list[float](), list[str]()
             client(port, content, time.perf_counter() + 3, [], failed)  # warm
-            before, start = memory(service.pid), time.perf_counter()
+            start = time.perf_counter()
             crowd = [
                 threading.Thread(
                     target=client, args=(port, content, start + arguments.seconds, times, failed)
@@ -126,9 +126,22 @@ def main() -> None:
             ]
             for one in crowd:
                 one.start()
+            sizes = []
+            for part in range(1, 5):
+                time.sleep(max(0.0, start + part * arguments.seconds / 4 - time.perf_counter()))
+                sizes.append(memory(service.pid))
             for one in crowd:
                 one.join()
-            spent, after = time.perf_counter() - start, memory(service.pid)
+            spent = time.perf_counter() - start
+            service.terminate()
+        network(small_cnn(3, 32)).save(folder)
+        with started(folder, arguments.threads) as (service, port):
+            service.kill()
+        start = time.perf_counter()
+        with started(folder, arguments.threads) as (service, port):
+            again = list[float]()
+            client(port, body(images[:1]), time.perf_counter() + 0.01, again, failed)
+            back = time.perf_counter() - start
             service.terminate()
     second = bare(model, images, 10)
     alone, served = (first + second) / 2, len(times) * arguments.images / spent
@@ -140,7 +153,8 @@ def main() -> None:
     )
     print(f"ratio {served / alone:.2f}; {len(times)} requests, {len(failed)} failed")
     print(f"latency: median {1000 * middle:.0f} ms, 99th percentile {1000 * late:.0f} ms")
-    print(f"memory of the service: {before:.0f} MB, then {after:.0f} MB")
+    print("memory of the service after each quarter, MB: " + ", ".join(f"{size:.0f}" for size in sizes))
+    print(f"a small CNN, killed and started again, answers after {back:.2f} s")
     for line in failed[:5]:
         print(line)
 

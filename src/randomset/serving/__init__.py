@@ -1,5 +1,16 @@
 """Trained networks outside of the training code: export and the HTTP service."""
 
-from randomset.serving.export import Deployed, export_onnx, export_torch
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from randomset.serving.export import Deployed, export_onnx, export_torch
 
 __all__ = ["Deployed", "export_onnx", "export_torch"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from randomset.serving import export  # a service starts sooner without
+
+    return getattr(export, name)
