@@ -39,7 +39,10 @@ class Setting:
 
 @dataclass(frozen=True)
 class Scale:
-    """Settings by the paper's name of a data set, and how much of everything is measured."""
+    """Settings by the paper's name of a data set, and how much of everything is measured.
+
+    "ablation" is CIFAR-10 with a network that can be trained often.
+    """
 
     name: str
     settings: Mapping[str, Setting]
@@ -83,6 +86,7 @@ SCALES = {
             "mnist": _digits({"fashion-mnist": "scrambled", "kmnist": "turned"}),
             "cifar10": _digits({"svhn": "scrambled", "intel": "turned", "cifar100": "mirrored"}),
             "intel": _digits({"svhn": "scrambled"}),
+            "ablation": _digits({"svhn": "scrambled", "intel": "turned", "cifar100": "mirrored"}),
             "imagenet": Setting(
                 options={"epochs": 2, "num_sets": 4},
                 made=lambda folder: small_data.some_classes(folder, "digits", 3, layers=1, width=16, patch=4),
@@ -102,6 +106,11 @@ SCALES = {
                 "cifar10", {"svhn": "svhn", "intel": "intel", "cifar100": "cifar100"}, _RESNET
             ),
             "intel": Setting("intel", {"svhn": "svhn", "cifar10": "cifar10"}, {**_RESNET, "size": 32}),
+            "ablation": Setting(
+                "cifar10",
+                {"svhn": "svhn", "intel": "intel", "cifar100": "cifar100"},
+                {"backbone": "small_cnn", "epochs": 8},
+            ),
             "imagenet": Setting(
                 options={"epochs": 30, "size": 64},
                 made=lambda folder: small_data.some_classes(
@@ -125,6 +134,9 @@ SCALES = {
             "mnist": Setting("mnist", {"fashion-mnist": "fashion-mnist", "kmnist": "kmnist"}, _PAPER),
             "cifar10": Setting("cifar10", {"svhn": "svhn", "intel": "intel", "cifar100": "cifar100"}, _PAPER),
             "intel": Setting("intel", {"svhn": "svhn", "cifar10": "cifar10"}, _PAPER),
+            "ablation": Setting(
+                "cifar10", {"svhn": "svhn", "intel": "intel", "cifar100": "cifar100"}, _PAPER
+            ),
             "cifar100": Setting("cifar100", {"cifar10": "cifar10"}, {**_PAPER, "num_sets": 200}),
             "imagenet": Setting(
                 "imagenet",
