@@ -1,5 +1,6 @@
 """The service: what it answers, and what it refuses."""
 
+import asyncio
 import io
 import json
 
@@ -11,6 +12,7 @@ from PIL import Image
 
 from randomset import Budget, RandomSetNetwork
 from randomset.baselines import Softmax
+from randomset.cli.serve import _hosts
 from randomset.evaluation import Threshold
 from randomset.nn import backbones
 from randomset.nn.preprocessing import Standardise
@@ -95,18 +97,18 @@ class TestPredict:
         assert (low, high) == pytest.approx((answer["lower"], answer["upper"]), abs=1e-6)
 
     @pytest.mark.parametrize("bytes", [False, True])
-    @pytest.mark.parametrize("layout", ["one", "channel", "batch"])
+    @pytest.mark.parametrize("layout", ["one", "channel", "batch", "batch without channel"])
     def test_numbers(self, images, layout, bytes):
         client, network = images
         pixels = digits(16)[:3]
         inputs = {
-            "one": pixels[0, 0], "channel": pixels[0], "batch": pixels,
+            "one": pixels[0, 0], "channel": pixels[0], "batch": pixels, "batch without channel": pixels[:, 0],
         }[layout]  # fmt: skip
         numbers = inputs if bytes else inputs / 255
         reply = client.post("/predict", json={"inputs": numbers.tolist(), "bytes": bytes})
         assert reply.status_code == 200, reply.text
         found = [answer["entropy"] for answer in reply.json()["predictions"]]
-        count = len(inputs) if layout == "batch" else 1
+        count = 3 if "batch" in layout else 1
         assert found == pytest.approx(network.predict(pixels[:count]).entropy.tolist(), abs=1e-4)
 
     def test_images_of_another_size_and_colour(self, images):
@@ -136,6 +138,11 @@ class TestRefusals:
             (422, "no regular arrays", {"json": {"inputs": "text"}}),
             (422, "no regular arrays", {"json": {"inputs": {"a": 1}}}),
             (422, "not finite", {"json": {"inputs": [[1e300]]}}),
+            (422, "no regular arrays", {"json": {"inputs": [["0.5"]]}}),
+            (422, "no regular arrays", {"json": {"inputs": [[True]]}}),
+            (422, "neither true nor false", {"json": {"inputs": [[0.5]], "bytes": "yes"}}),
+            (422, "bytes are whole numbers", {"json": {"inputs": [[0.5]], "bytes": True}}),
+            (422, "1, 3 or 4 channels", {"json": {"inputs": [[[[0.5]], [[0.5]]]]}}),
             (422, "do not fit", {"json": {"inputs": 3}}),
             (422, "do not fit", {"json": {"inputs": [[[[[1]]]]]}}),
             (422, "out of range; got from 0 to 7", {"json": {"inputs": [[0, 7], [0, 1]]}}),
@@ -169,6 +176,70 @@ class TestRefusals:
         reply = client.post("/predict", content=bomb, headers=PNG)
         assert reply.status_code == 413
 
+    def test_many_pictures_that_are_large_together(self, images):
+        client, _ = images
+        one = as_file(np.zeros((90, 90), np.uint8))
+        post = lambda count: client.post("/predict", files=[("files", ("a.png", one))] * count)  # noqa: E731
+        assert post(4).status_code == 200
+        reply = post(5)
+        assert reply.status_code == 413
+        assert "too large together; got 40500 pixels; expected at most 40000" in reply.json()["error"]
+
+    def test_too_many_files(self, images):
+        client, _ = images
+        for count in (17, 40):
+            files = [("files", ("a.png", pngs(1)[0]))] * count
+            assert client.post("/predict", files=files).status_code == 413
+
+    def test_a_form_that_ends_too_early(self, images):
+        client, _ = images
+        head = b'--b\r\nContent-Disposition: form-data; name="files"; filename="a.png"\r\n\r\n'
+        whole = b"".join(head + one + b"\r\n" for one in pngs(2)) + b"--b--\r\n"
+        form = {"Content-Type": "multipart/form-data; boundary=b"}
+        assert len(client.post("/predict", content=whole, headers=form).json()["predictions"]) == 2
+        for cut in (4, 60, len(whole) - 20):
+            reply = client.post("/predict", content=whole[:-cut], headers=form)
+            assert reply.status_code == 422
+            assert "incomplete" in reply.json()["error"]
+        lacking = {"Content-Type": "multipart/form-data"}
+        assert client.post("/predict", content=whole, headers=lacking).status_code == 422
+
+    def test_json_is_shorter_than_files(self, tmp_path):
+        network = network_of(backbones.mlp(4))
+        noted(network, (4,)).save(tmp_path)
+        with served(tmp_path, Limits()) as client:
+            body = b'{"inputs": [' + b"[]," * 1_500_000 + b"[]]}"
+            reply = client.post("/predict", content=body, headers=JSON)
+        assert reply.status_code == 413
+        assert "at most 4194304 bytes of JSON" in reply.json()["error"]
+
+    def test_reading_ends_with_the_time(self, images):
+        model = ServedModel.__new__(ServedModel)
+        model.limits, model.kind, model.shape = LIMITS, "images", [1, 16, 16]
+        with pytest.raises(asyncio.TimeoutError):
+            model.from_files(pngs(2), until=0.0)
+
+    @pytest.mark.parametrize(
+        ("headers", "status"),
+        [
+            ({"Host": "127.0.0.1:8000"}, 200),
+            ({"Host": "[::1]:8000"}, 200),
+            ({"Host": "LOCALHOST", "Origin": "http://localhost:8000"}, 200),
+            ({"Host": "evil.example:8000"}, 403),
+            ({"Host": "localhost", "Origin": "https://evil.example"}, 403),
+            ({"Host": "localhost", "Origin": "null"}, 200),
+        ],
+    )
+    def test_names_of_this_machine_alone(self, tmp_path, headers, status):
+        noted(network_of(backbones.mlp(4)), (4,)).save(tmp_path)
+        app = create_app(ServedModel(tmp_path), hosts=_hosts("127.0.0.1", []))
+        with TestClient(app) as client:
+            assert client.get("/model", headers=headers).status_code == status
+
+    def test_names_elsewhere(self):
+        assert _hosts("0.0.0.0", []) is None
+        assert "a.example" in (_hosts("0.0.0.0", ["A.example"]) or ())
+
     def test_a_picture_that_ends_too_early(self, images):
         client, _ = images
         whole = as_file(np.random.default_rng(0).integers(0, 255, (64, 64), dtype=np.uint8))
@@ -177,14 +248,16 @@ class TestRefusals:
 
     def test_an_error_of_ours_tells_nothing(self, images, monkeypatch):
         client, _ = images
-        monkeypatch.setattr(ServedModel, "from_files", lambda self, files: 1 / 0)
+        monkeypatch.setattr(ServedModel, "from_files", lambda self, files, until: 1 / 0)
         reply = client.post("/predict", content=b"x", headers=PNG)
         assert reply.status_code == 500
         assert "division" not in reply.text
+        assert 'randomset_requests_total{path="/predict",status="500"}' in client.get("/metrics").text
 
     def test_other_ways_and_places(self, images):
         client, _ = images
-        assert client.get("/predict").status_code in (404, 405)
+        assert client.get("/predict").status_code == 405
+        assert client.head("/").status_code == 200
         assert client.get("/nothing").status_code == 404
         assert client.get("/..%2f..%2fetc%2fpasswd").status_code == 404
         assert client.post("/predict?masses=maybe", json={"inputs": []}).status_code == 422
@@ -203,7 +276,8 @@ def test_what_the_model_is(images):
     client, network = images
     about = client.get("/model").json()
     assert about["classes"] == list(network.budget.classes)
-    assert about["sets"][10:] == [list(network.budget.names_of(i)) for i in range(10, len(network.budget))]
+    family = network.budget.with_universal_set()  # as the masses of an answer
+    assert about["sets"] == [list(family.names_of(i)) for i in range(len(family))]
     assert about["input"] == {"kind": "images", "shape": [1, 16, 16], "expected": "n × 1 × 16 × 16 images"}
     assert about["threshold"] == {"score": "entropy", "value": 2.0}
     assert about["metrics"]["accuracy"] == 0.9

@@ -13,12 +13,12 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 from randomset import Budget, RandomSetNetwork
-from randomset.errors import RandomSetError
+from randomset.errors import FileFormatError, RandomSetError
 from randomset.evaluation import Threshold
 from randomset.nn import backbones
 from randomset.nn.calibration import BeliefTemperature, PignisticTemperature
 from randomset.nn.preprocessing import Standardise
-from randomset.serving import Deployed, export_onnx, export_torch
+from randomset.serving import Deployed, export, export_onnx, export_torch
 from randomset.serving.export import TOLERANCE
 from tests.strategies import random_budget
 from tests.texts import tiny_bert
@@ -110,6 +110,23 @@ def test_onnx_gives_torchs_numbers_for_any_batch(trained, tmp_path):
     assert json.loads(about["sets"])[-1] == list(whole.names_of(len(whole) - 1))
     assert json.loads(about["threshold"]) == {"score": "entropy", "value": 2.0}
     assert json.loads(about["input"]) == {"shape": list(images.shape[1:]), "dtype": "uint8"}
+
+
+@pytest.mark.parametrize("write", [export_onnx, export_torch])
+def test_other_numbers_are_refused_and_an_older_file_stays(write, tmp_path, monkeypatch):
+    images, network = images_and_network("small_cnn")
+    path = tmp_path / "model"
+    path.write_text("precious")
+    monkeypatch.setattr(export, "TOLERANCE", -1.0)
+    with pytest.raises(FileFormatError, match="other numbers than the network"):
+        write(Deployed(network, THRESHOLD), images[:3], path)
+    assert path.read_text() == "precious"
+
+
+def test_what_is_no_number_is_not_near():
+    number, none = {"a": torch.ones(2), "b": torch.ones(1)}, {"a": torch.tensor([1.0, float("nan")])}
+    assert export._distance(number, {**none, "b": torch.ones(1)}) == float("inf")
+    assert export._distance(number, number) == 0.0
 
 
 def test_a_program_of_torch_needs_none_of_our_code(tmp_path):

@@ -28,6 +28,9 @@ def serve(
     max_pixels: Annotated[int, typer.Option(help="the largest image")] = 40_000_000,
     max_batch: Annotated[int, typer.Option(help="the most inputs in a request")] = 256,
     timeout: Annotated[float, typer.Option(help="seconds that a request may take")] = 30.0,
+    allowed_host: Annotated[
+        list[str] | None, typer.Option(help="a name that the service answers to; several times for several")
+    ] = None,
     threads: Annotated[int | None, typer.Option(help="of torch; else as many as it takes")] = None,
 ) -> None:
     """Serve a trained model: POST /predict, GET /model, /health and /metrics, and a page at /.
@@ -39,8 +42,8 @@ def serve(
             raise RandomSetError(f"--{name} is out of range", got=value, expected="1 or more")
     if not 0 <= port < 65536:
         raise RandomSetError("--port is out of range", got=port, expected="0 to 65535")
-    if not timeout > 0:
-        raise RandomSetError("--timeout is out of range", got=timeout, expected="more than 0")
+    if not 0 < timeout < 86400:
+        raise RandomSetError("--timeout is out of range", got=timeout, expected="seconds, up to a day")
     if threads is not None and threads < 1:
         raise RandomSetError("--threads is out of range", got=threads, expected="1 or more")
     try:
@@ -64,7 +67,7 @@ def serve(
     typer.echo(f"Serving {run} at {where}: {len(model.classes)} classes, {model.expected}.")
     typer.echo(f"Try it: open {where} in a browser. Control-C stops.")
     config = uvicorn.Config(
-        create_app(model, lambda: _samples(run, model)),
+        create_app(model, lambda: _samples(run, model), _hosts(host, allowed_host or [])),
         log_level="warning",
         timeout_graceful_shutdown=int(timeout) + 1,
         timeout_keep_alive=5,
@@ -74,6 +77,17 @@ def serve(
         signal.signal(number, lambda *_: None)
     uvicorn.Server(config).run(sockets=[socket])
     typer.echo("Stopped.")
+
+
+def _hosts(host: str, allowed: list[str]) -> frozenset[str] | None:
+    """Say what names the service answers to: on this machine its own, elsewhere any, unless some are given.
+
+    Without this, a page in a browser of this machine could give itself a name that leads here.
+    """
+    own = {"localhost", "127.0.0.1", "[::1]"}
+    if not allowed and host not in ("localhost", "127.0.0.1", "::1"):
+        return None
+    return frozenset(own | {name.lower() for name in (f"[{host}]" if ":" in host else host, *allowed)})
 
 
 def _socket(host: str, port: int) -> Any:

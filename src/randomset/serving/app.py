@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +18,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from torch import Tensor
 
 from randomset.errors import RandomSetError
@@ -82,9 +84,15 @@ class _Metrics:
 
 
 def create_app(
-    model: ServedModel, samples: Callable[[], list[dict[str, Any]]] = lambda: []
+    model: ServedModel,
+    samples: Callable[[], list[dict[str, Any]]] = lambda: [],
+    hosts: frozenset[str] | None = None,
 ) -> fastapi.FastAPI:
-    """Build the service for a model; `samples` gives some inputs for the page when it is first asked for."""
+    """Build the service for a model.
+
+    `samples` gives some inputs for the page when it is first asked for. `hosts` are the names that the
+    service answers to (None: any), so that a page of another name that leads here cannot use it.
+    """
     limits, metrics = model.limits, _Metrics()
     batcher = Batcher(model.answers, limits.batch, limits.waiting, metrics.batches.observe)
     metrics.waiting.set_function(lambda: batcher.waiting)
@@ -107,20 +115,19 @@ def create_app(
         docs_url=None,  # its page would come from elsewhere
         redoc_url=None,
     )
-    app.add_middleware(_Guard, limits=limits, metrics=metrics)
+    app.add_middleware(_Guard, limits=limits, metrics=metrics, longest_json=model.longest_json, hosts=hosts)
     _refuse_clearly(app)
     kept: list[list[dict[str, Any]]] = []
 
     @app.post("/predict", responses=_ERRORS, openapi_extra=_BODY, summary="Predict images, numbers or texts")
     async def predict(request: Request, masses: bool = False) -> JSONResponse:
-        start = time.perf_counter()
-        inputs = await asyncio.wait_for(_inputs(request, model, worked), limits.seconds)
-        answers = await asyncio.wait_for(batcher.submit(inputs), limits.seconds)
-        for answer in answers:
-            metrics.predictions.labels(str(answer.line["known"]).lower()).inc()
-        reply = await worked(_reply, answers, masses)
-        metrics.seconds.observe(time.perf_counter() - start)
-        return reply
+        with metrics.seconds.time():
+            until = time.monotonic() + limits.seconds
+            inputs = await asyncio.wait_for(_inputs(request, model, worked, until), limits.seconds)
+            answers = await asyncio.wait_for(batcher.submit(inputs), max(until - time.monotonic(), 0))
+            for answer in answers:
+                metrics.predictions.labels(str(answer.line["known"]).lower()).inc()
+            return await worked(_reply, answers, masses)
 
     @app.get("/model", summary="Classes, sets, inputs, threshold and what was measured")
     async def about() -> JSONResponse:
@@ -142,13 +149,15 @@ def create_app(
 
     @app.get("/{name}", include_in_schema=False)
     async def page(name: str) -> Response:
+        if name == "predict":
+            raise HTTPException(405, "predictions are asked for by POST", {"Allow": "POST"})
         if name not in _PAGE:
             raise HTTPException(404, "there is nothing here")
         file, kind = _PAGE[name]
         content = (resources.files("randomset.serving") / "page" / file).read_bytes()
         return Response(content, media_type=kind, headers=_HEADERS)
 
-    @app.get("/", include_in_schema=False)
+    @app.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
     async def start() -> Response:
         return await page("")
 
@@ -160,21 +169,26 @@ def _reply(answers: list[Answer], masses: bool) -> JSONResponse:
     return JSONResponse({"predictions": shown})
 
 
-async def _inputs(request: Request, model: ServedModel, worked: Callable[..., Awaitable[Any]]) -> Tensor:
+async def _inputs(
+    request: Request, model: ServedModel, worked: Callable[..., Awaitable[Any]], until: float
+) -> Tensor:
     """Read a request of any kind, in a thread where it is work."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind == "application/json":
         body = await request.body()
         return await worked(_from_json, body, model)
     if kind == "multipart/form-data":
+        boundary = re.search(r'boundary="?([^";,]+)', request.headers["content-type"], re.IGNORECASE)
+        if boundary is None or not (await request.body()).rstrip().endswith(f"--{boundary[1]}--".encode()):
+            raise HTTPException(422, "the form is incomplete: it does not end with its boundary")
         async with request.form(max_files=model.limits.batch + 1, max_fields=8) as form:
             files = [part for part in form.values() if not isinstance(part, str)]
             contents = [await part.read() for part in form.getlist("files") if not isinstance(part, str)]
             if len(contents) < len(files):
                 raise HTTPException(422, "the files are not in a field named files")
-        return await worked(model.from_files, contents)
+        return await worked(model.from_files, contents, until)
     if kind.startswith("image/") or kind == "application/octet-stream":
-        return await worked(model.from_files, [await request.body()])
+        return await worked(model.from_files, [await request.body()], until)
     raise HTTPException(
         422,
         f"this kind of content is not understood; got {kind[:60] or 'none'}; "
@@ -191,7 +205,9 @@ def _from_json(body: bytes, model: ServedModel) -> Tensor:
         raise HTTPException(422, 'the body has no input; expected {"inputs": [...]} or {"texts": [...]}')
     if "texts" in content:
         return model.from_texts(content["texts"])
-    return model.from_numbers(content["inputs"], content.get("bytes") is True)
+    if not isinstance(content.get("bytes", False), bool):
+        raise HTTPException(422, '"bytes" is neither true nor false')
+    return model.from_numbers(content["inputs"], content.get("bytes", False))
 
 
 def _refuse_constant(name: str) -> Any:
@@ -228,7 +244,14 @@ def _refuse_clearly(app: fastapi.FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def other(request: Request, error: HTTPException) -> JSONResponse:
-        return said(error.status_code, str(error.detail))
+        status = error.status_code
+        if status == 400:  # of Starlette's reader of forms
+            status = 413 if str(error.detail).startswith("Too many") else 422
+        return said(status, str(error.detail))
+
+    @app.exception_handler(ClientDisconnect)
+    async def gone(request: Request, error: ClientDisconnect) -> Response:
+        return Response(status_code=499)  # nobody reads it
 
     @app.exception_handler(Exception)
     async def unforeseen(request: Request, error: Exception) -> JSONResponse:
@@ -239,11 +262,44 @@ class _TooLong(Exception):
     pass
 
 
-class _Guard:
-    """Stands before everything: counts requests, and stops bodies that are too long or too many."""
+class _Crowded(Exception):
+    pass
 
-    def __init__(self, app: Any, limits: Limits, metrics: _Metrics) -> None:
-        self.app, self.limits, self.metrics, self.busy = app, limits, metrics, 0
+
+_BODIES = 8  # as many of the longest requests may be in memory at once
+
+
+def _host(text: str) -> str:
+    """Take the port off a host.
+
+    >>> _host("127.0.0.1:8000"), _host("[::1]:8000"), _host("localhost")
+    ('127.0.0.1', '[::1]', 'localhost')
+    """
+    return (text[: text.find("]") + 1] if text.startswith("[") else text.partition(":")[0]).lower()
+
+
+class _Guard:
+    """Stands before everything: counts requests, and stops strangers and bodies too long or too many."""
+
+    def __init__(
+        self,
+        app: Any,
+        limits: Limits,
+        metrics: _Metrics,
+        longest_json: int,
+        hosts: frozenset[str] | None,
+    ) -> None:
+        self.app, self.limits, self.metrics = app, limits, metrics
+        self.longest_json, self.hosts = longest_json, hosts
+        self.busy = self.held = 0
+
+    def _is_stranger(self, headers: dict[bytes, bytes]) -> bool:
+        """Say whether a request came by a name that is not ours, or from a page that is not."""
+        if self.hosts is None:
+            return False
+        origin = headers.get(b"origin", b"").decode("latin-1").partition("//")[2]
+        hosts = [headers.get(b"host", b"").decode("latin-1"), *([origin] if origin else [])]
+        return any(_host(host) not in self.hosts for host in hosts)
 
     async def __call__(self, scope: Any, receive: Callable[[], Awaitable[Any]], send: Any) -> None:
         if scope["type"] != "http":
@@ -263,17 +319,25 @@ class _Guard:
             nonlocal length
             message = await receive()
             length += len(message.get("body", b""))
-            if length > self.limits.bytes:
+            self.held += len(message.get("body", b""))
+            if length > most:
                 raise _TooLong
+            if self.held > _BODIES * self.limits.bytes:
+                raise _Crowded
             return message
 
         async def refuse(status: int, text: str) -> None:
             headers = {"Retry-After": "1"} if status == 503 else {"Connection": "close"}
             await JSONResponse({"error": text}, status, headers)(scope, receive, counted_send)
 
-        said = dict(scope["headers"]).get(b"content-length", b"0")
-        too_long = f"the request is too long; expected at most {self.limits.bytes} bytes"
-        if said.isdigit() and len(said) < 20 and int(said) > self.limits.bytes:
+        headers = dict(scope["headers"])
+        is_json = headers.get(b"content-type", b"").strip().lower().startswith(b"application/json")
+        most = self.longest_json if is_json else self.limits.bytes
+        said = headers.get(b"content-length", b"0")
+        too_long = f"the request is too long; expected at most {most} bytes{' of JSON' if is_json else ''}"
+        if self._is_stranger(headers):
+            return await refuse(403, "this is not a name of the service; see --allowed-host")
+        if said.isdigit() and len(said) < 20 and int(said) > most:
             return await refuse(413, too_long)
         if self.busy >= self.limits.requests and path == "/predict":
             return await refuse(503, "too many requests at once; try again in a second")
@@ -283,5 +347,13 @@ class _Guard:
         except _TooLong:
             if not started:
                 await refuse(413, too_long)
+        except _Crowded:
+            if not started:
+                await refuse(503, "too much is being read; try again in a second")
+        except Exception:
+            if not started:  # the reply comes from outside of here
+                self.metrics.requests.labels(path, 500).inc()
+            raise
         finally:
             self.busy -= 1
+            self.held -= length

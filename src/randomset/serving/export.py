@@ -7,6 +7,7 @@ import copy
 import io
 import json
 import logging
+import math
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -133,6 +134,7 @@ def export_onnx(deployed: Deployed, example: Tensor, path: str | Path) -> float 
     else:
         with replacing(path) as temporary:
             program.save(str(temporary), external_data=False)
+            return _compared(temporary, example, expected)  # an older file stays if this one is refused
     return _compared(path, example, expected)
 
 
@@ -149,9 +151,9 @@ def export_torch(deployed: Deployed, example: Tensor, path: str | Path) -> float
         torch.export.save(program, target, extra_files=extra)
         temporary.write_bytes(target.getvalue())
         again = torch.export.load(io.BytesIO(target.getvalue())).module()
-    with torch.no_grad():
-        found = again(example[:1])
-    return _distance({name: value[:1] for name, value in expected.items()}, found)
+        with torch.no_grad():
+            found = again(example[:1])
+        return _checked(_distance({name: value[:1] for name, value in expected.items()}, found))
 
 
 def _free(example: Tensor) -> dict[int, Any]:
@@ -197,15 +199,23 @@ def _compared(path: Path, example: Tensor, expected: dict[str, Tensor]) -> float
         answers = session.run(list(expected), {"inputs": example[rows].numpy()})
         found = {name: torch.from_numpy(value) for name, value in zip(expected, answers, strict=True)}
         worst = max(worst, _distance({name: value[rows] for name, value in expected.items()}, found))
-    if not worst <= TOLERANCE:
+    try:
+        return _checked(worst)
+    except FileFormatError:
         path.unlink()
+        raise
+
+
+def _checked(distance: float) -> float:
+    if not distance <= TOLERANCE:
         raise FileFormatError(
-            "the exported graph gives other numbers than the network", got=f"a difference of {worst:.2g}"
+            "the exported graph gives other numbers than the network", got=f"a difference of {distance:.2g}"
         )
-    return worst
+    return distance
 
 
 def _distance(expected: dict[str, Tensor], found: dict[str, Tensor]) -> float:
     """The largest difference of all numbers; labels and `known` may turn where numbers are equal."""
     pairs = [(value, found[name]) for name, value in expected.items() if value.is_floating_point()]
-    return max(float((one - other).abs().max()) for one, other in pairs)
+    worst = [float((one - other).abs().max()) for one, other in pairs]
+    return max(worst) if all(map(math.isfinite, worst)) else math.inf

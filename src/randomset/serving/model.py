@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
+import math
+import time
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +30,8 @@ __all__ = ["Answer", "Limits", "ServedModel", "TooLarge"]
 
 _FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF")  # Pillow knows more, some of them through old code
 _TOKENIZER = "tokenizer"
+_TOGETHER = 4  # the images of a request may have as many pixels as this many of the largest
+_NUMBER = 24  # bytes of a number in JSON, with room
 
 
 @dataclass(frozen=True)
@@ -79,7 +86,15 @@ class ServedModel:
             from randomset.nn.tokens import load_tokenizer
 
             self.kind, self.tokenizer = "texts", load_tokenizer(run / _TOKENIZER)
+        if self.kind == "images":
+            _trust_our_limits()
         self.warm()
+
+    @property
+    def longest_json(self) -> int:
+        """How long a body of JSON may be: reading it holds everything else up."""
+        numbers = _NUMBER * self.limits.batch * math.prod(self.shape)
+        return self.limits.bytes if self.tokens else min(self.limits.bytes, max(4 * 2**20, numbers))
 
     def warm(self) -> None:
         """Predict once, so that the first request need not wait for what torch sets up."""
@@ -87,12 +102,25 @@ class ServedModel:
 
     # -- inputs ---------------------------------------------------------------------------------
 
-    def from_files(self, files: list[bytes]) -> Tensor:
-        """Decode images to what the network takes."""
+    def from_files(self, files: list[bytes], until: float = math.inf) -> Tensor:
+        """Decode images to what the network takes; stop when `time.monotonic()` is past `until`."""
         self._check_kind("images", "image files")
         self._check_count(len(files))
-        size = (self.shape[1], self.shape[2])
-        return torch.stack([self._decoded(number, one, size) for number, one in enumerate(files)])
+        pixels = 0
+        for number, content in enumerate(files):  # the heads of files tell before anything is decoded
+            with self._opened(number, content) as picture:
+                pixels += picture.width * picture.height
+                self._check_pixels(picture.width * picture.height)
+        self._check_pixels(pixels, _TOGETHER, "the images of a request are too large together")
+        images = []
+        for number, content in enumerate(files):
+            if time.monotonic() > until:
+                raise asyncio.TimeoutError  # nobody waits for the rest
+            with self._opened(number, content) as picture:
+                images.append(
+                    pixels_from_picture(picture, (self.shape[1], self.shape[2]), self.shape[0] == 1)
+                )
+        return torch.stack(images)
 
     def from_numbers(self, numbers: Any, bytes: bool = False) -> Tensor:
         """Turn nested lists, one sample or a batch, into inputs; images may be of another size."""
@@ -101,14 +129,13 @@ class ServedModel:
         if isinstance(numbers, list):
             self._check_count(len(numbers), of_numbers=True)
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("error")
-                array = np.asarray(numbers, dtype=np.float64)
-        except (TypeError, ValueError, OverflowError, RecursionError, Warning):
-            raise ShapeError(
-                "the inputs are no regular arrays of numbers", got=type(numbers).__name__
-            ) from None
-        inputs = torch.from_numpy(array).float()
+            array = np.asarray(numbers)
+        except (TypeError, ValueError, OverflowError, RecursionError):
+            array = np.array(None)
+        if array.dtype.kind not in "iuf":
+            raise ShapeError("the inputs are no regular arrays of numbers", got=type(numbers).__name__)
+        with np.errstate(over="ignore"):  # what is too large for the network becomes infinite, and is refused
+            inputs = torch.from_numpy(array.astype(np.float32))
         if not inputs.numel() or not inputs.isfinite().all():
             raise ShapeError("the inputs hold no numbers, or some that are not finite", got=str(array.shape))
         inputs = self._batch(inputs)
@@ -123,6 +150,11 @@ class ServedModel:
                     expected=f"numbers from 0 to {top:g}",
                     remedy="" if bytes else 'For numbers up to 255, send "bytes": true',
                 )
+            if bytes and (inputs != inputs.round()).any():
+                raise ShapeError(
+                    "bytes are whole numbers", got=f"{inputs.max():g} at most, and fractions",
+                    remedy='For numbers from 0 to 1, leave "bytes" out',
+                )  # fmt: skip
             inputs = converted(inputs / 255 if bytes else inputs, self.shape)[0]
         if list(inputs.shape[1:]) != self.shape:
             raise ShapeError(
@@ -155,29 +187,32 @@ class ServedModel:
         if self.kind == "images" and inputs.dim() == 2:
             inputs = inputs[None]
         if inputs.dim() == len(self.shape):
-            inputs = inputs[None]
+            several = self.kind == "images" and self.shape[0] == 1 and len(inputs) > 1
+            inputs = inputs[:, None] if several else inputs[None]  # grey images need no channel
+        if self.kind == "images" and inputs.dim() == 4 and inputs.shape[1] not in (1, 3, 4):
+            raise ShapeError(
+                "images have 1, 3 or 4 channels", got=str(tuple(inputs.shape)), expected=self.expected
+            )
         if inputs.dim() != len(self.shape) + 1:
             raise ShapeError(
                 "the inputs do not fit the network", got=str(tuple(inputs.shape)), expected=self.expected
             )
         return inputs
 
-    def _decoded(self, number: int, content: bytes, size: tuple[int, int]) -> Tensor:
+    @contextmanager
+    def _opened(self, number: int, content: bytes) -> Iterator[Any]:
+        """Open an image file; what cannot be read, now or while it is decoded, is the sender's mistake."""
         try:
             from PIL import Image
         except ImportError:
             raise MissingPackageError("pillow", "serve") from None
         place = f"file {number + 1}"
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                with Image.open(io.BytesIO(content), formats=_FORMATS) as picture:
-                    self._check_pixels(picture.width * picture.height)
-                    picture.draft("RGB", (2 * size[1], 2 * size[0]))  # a JPEG need not be decoded in full
-                    return pixels_from_picture(picture, size, self.shape[0] == 1)
-        except TooLarge:
+            with Image.open(io.BytesIO(content), formats=_FORMATS) as picture:
+                yield picture
+        except (TooLarge, asyncio.TimeoutError):
             raise
-        except MemoryError:
+        except (MemoryError, Image.DecompressionBombError):
             raise TooLarge("an image is too large", got=place) from None
         except Exception as error:  # Pillow's readers raise errors of many kinds on broken files
             why = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
@@ -199,9 +234,10 @@ class ServedModel:
         if count > most:
             raise TooLarge("too many inputs in one request", got=count, expected=f"at most {most}")
 
-    def _check_pixels(self, count: int) -> None:
-        if count > self.limits.pixels:
-            raise TooLarge("an image is too large", got=f"{count} pixels", expected=f"{self.limits.pixels}")
+    def _check_pixels(self, count: int, times: int = 1, what: str = "an image is too large") -> None:
+        most = times * self.limits.pixels
+        if count > most:
+            raise TooLarge(what, got=f"{count} pixels", expected=f"at most {most}")
 
     # -- answers --------------------------------------------------------------------------------
 
@@ -216,9 +252,8 @@ class ServedModel:
 
         model, threshold = self.model, self.threshold
         network = model if isinstance(model, RandomSetNetwork) else None
-        sets = (
-            [] if network is None else [list(network.budget.names_of(i)) for i in range(len(network.budget))]
-        )
+        family = None if network is None else network.budget.with_universal_set()
+        sets = [] if family is None else [list(family.names_of(i)) for i in range(len(family))]
         return {
             "method": "rsnn" if network is not None else getattr(model, "method", ""),
             "randomset": randomset.__version__,
@@ -237,3 +272,13 @@ class ServedModel:
             return json.loads((self.run / "test.json").read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return {}
+
+
+def _trust_our_limits() -> None:
+    """Let the limits of the service decide what is too large, not Pillow's; hush its remarks on odd files."""
+    try:
+        from PIL import Image
+    except ImportError:
+        return  # said when a file comes
+    Image.MAX_IMAGE_PIXELS = None
+    warnings.filterwarnings("ignore", module=r"PIL\.")  # once: filters are no affair of threads

@@ -326,6 +326,13 @@ function share(image) {
 
 // -- texts and numbers -------------------------------------------------------------------------
 
+/** Numbers in a row as nested lists of a shape. */
+function shaped(numbers, [size, ...rest]) {
+  if (!rest.length) return numbers;
+  const step = Math.ceil(numbers.length / size);
+  return Array.from({ length: size }, (_, i) => shaped(numbers.slice(i * step, (i + 1) * step), rest));
+}
+
 function prepareWords(kind) {
   find("words").hidden = false;
   const numbers = kind !== "texts";
@@ -336,7 +343,7 @@ function prepareWords(kind) {
     timer = setTimeout(() => refresh(async () => {
       const text = find("text").value.trim();
       if (!text) return [null, ""];
-      const body = numbers ? { inputs: [text.split(/[\s,;]+/).map(Number)] } : { texts: [text] };
+      const body = numbers ? { inputs: [shaped(text.split(/[\s,;]+/).map(Number), state.model.input.shape)] } : { texts: [text] };
       return [JSON.stringify(body), "application/json"];
     }), 200);
   });
