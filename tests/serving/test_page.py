@@ -161,7 +161,7 @@ def test_a_request_under_way_is_finished(service):
     """Stopped in the middle of a body, the service still answers it, and only then ends."""
     folder, _ = service
     body = json.dumps({"inputs": np.zeros((200, 1, 8, 8)).tolist()}).encode()
-    head = "POST /predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    head = "POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     head += f"Content-Length: {len(body)}\r\n\r\n"
     with started("run", folder) as (process, address):
         with socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2]))) as line:
