@@ -29,18 +29,24 @@ _PLACE = Path("paper")
 
 @paper.callback()
 def show(context: typer.Context, folder: _Folder = _PLACE) -> None:
-    """List every table and figure: what it needs, how long it took, whether results are here."""
+    """List every table and figure: what it needs, how long that takes, whether results are here."""
     if context.invoked_subcommand is not None:
         return
-    from randomset.paper import SCALES, exhibits
+    from randomset.paper import SCALES, Workshop, exhibits
 
-    every = exhibits()
+    every, full = exhibits(), Workshop(SCALES["full"], folder / "full")
     titles, ids = max(len(one.title) for one in every), max(len(one.id) for one in every)
     for one in every:
-        found = {scale: _outcome(folder, scale, one.id) for scale in SCALES}
-        states = [f"{scale} {_minutes(outcome)}" for scale, outcome in found.items() if outcome is not None]
-        here = f"results: {', '.join(states)}" if states else "no results yet"
-        typer.echo(f"{one.id:{ids}}  {one.title:{titles}}  needs {', '.join(one.data)}; {here}")
+        here = [scale for scale in SCALES if (folder / scale / one.id / "result.json").exists()]
+        known = {scale: _outcome(folder, scale, one.id) for scale in SCALES}
+        times = [f"{scale} {_time(outcome.seconds)}" for scale, outcome in known.items() if outcome]
+        if "full" not in here and one.data:
+            times.append(f"full {one.gpu_hours(full):.0f} h on a GPU")
+        states = f"results here: {', '.join(here)}" if here else "no results here"
+        parts = (f"needs {', '.join(one.data) or 'no data'}", ", ".join(times), states)
+        typer.echo(f"{one.id:{ids}}  {one.title:{titles}}  {'; '.join(part for part in parts if part)}")
+    typer.echo("Times are of all trainings and measurements; what was trained before is not trained again.")
+    typer.echo("For full they follow from the minutes of the paper's Table 6. Scale tiny takes seconds.")
     typer.echo("Next: randomset paper run ID --scale tiny|cpu|full, or all of them: randomset paper run all")
 
 
@@ -142,6 +148,5 @@ def _outcome(folder: Path, scale: str, id: str) -> Outcome | None:
         return Outcome.load(kept) if kept.exists() else None
 
 
-def _minutes(outcome: Outcome) -> str:
-    seconds = outcome.training + outcome.measuring
-    return f"({seconds / 60:.0f} min)" if seconds >= 90 else f"({seconds:.0f} s)"
+def _time(seconds: float) -> str:
+    return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s"

@@ -44,7 +44,7 @@ def _counts(shop: Workshop) -> list[dict[str, Any]]:
 def _models(changes: Callable[[Workshop], list[dict[str, Any]]]) -> Callable[[Workshop], list[MethodConfig]]:
     def models(shop: Workshop) -> list[MethodConfig]:
         return [
-            shop.config("ablation", seed=seed, **change) for change in changes(shop) for seed in shop.seeds
+            shop.config("cifar10", seed=seed, **change) for change in changes(shop) for seed in shop.seeds
         ]
 
     return models
@@ -54,7 +54,7 @@ def _measure(changes: Callable[[Workshop], list[dict[str, Any]]]) -> Callable[[W
     def measure(shop: Workshop) -> Numbers:
         rows = []
         for change in changes(shop):
-            results = shop.evaluations("ablation", **change)
+            results = shop.evaluations("cifar10", **change)
             (name, value), found = next(iter(change.items())), quality(results)
             negative = [one["test"].get("negative_mass") for one in results]
             rows.append({"name": name, "value": value, "negative": negative, **found})

@@ -34,9 +34,9 @@ def _architectures(shop: Workshop) -> dict[str, dict[str, Any]]:
         return {"small CNN": {}, "ViT, 1 layer": {"backbone": transformer}}
     transformer = small_data.transformer(folder, (3, 32, 32), layers=3, width=64, patch=4)
     return {
-        "ResNet-18, 8 wide": {},
-        "small CNN": {"backbone": "small_cnn", "width": None},
-        "ViT, 3 layers of 64": {"backbone": transformer, "width": None},
+        "small CNN": {},
+        "ResNet-18, 8 wide": {"backbone": "resnet18", "width": 8},
+        "ViT, 3 layers of 64": {"backbone": transformer},
     }
 
 

@@ -60,9 +60,9 @@ def _table(title: str, rows: dict[str, Numbers], theirs: dict[str, str], note: s
 
 def _power_set(shop: Workshop) -> Numbers:
     """A budget, and every set: with negative masses clipped as in the paper, and with the better repair."""
-    numbers = {"budget": quality(shop.evaluations("ablation"))}
-    configs = [shop.config("ablation", seed=seed, num_sets=EVERY) for seed in shop.seeds]
-    numbers["every set, clip"] = quality([shop.evaluation("ablation", config) for config in configs])
+    numbers = {"budget": quality(shop.evaluations("cifar10"))}
+    configs = [shop.config("cifar10", seed=seed, num_sets=EVERY) for seed in shop.seeds]
+    numbers["every set, clip"] = quality([shop.evaluation("cifar10", config) for config in configs])
     numbers["every set, projection"] = quality([_projected(shop, config) for config in configs])
     return numbers
 
@@ -71,7 +71,7 @@ def _projected(shop: Workshop, config: Any) -> Any:
     """Measure with the nearest valid belief function instead of clipped masses."""
     network = shop.model(config)
     tested, held, _ = shop.data(config)
-    _, unknown = shop.scale.setting("ablation", shop.folder / "data")
+    _, unknown = shop.scale.setting("cifar10", shop.folder / "data")
     load = NetworkInputs(network, shop.trained(config), strict=False)
 
     def predict(inputs: Any) -> Prediction:
@@ -119,9 +119,7 @@ def _shown(shop: Workshop) -> dict[str, str]:
 
 
 def _reducers(shop: Workshop) -> Numbers:
-    return {
-        title: quality(shop.evaluations("ablation", reducer=name)) for title, name in _shown(shop).items()
-    }
+    return {title: quality(shop.evaluations("cifar10", reducer=name)) for title, name in _shown(shop).items()}
 
 
 def _reducer_tables(numbers: Numbers) -> list[Table]:
@@ -193,8 +191,8 @@ EXHIBITS = (
         title="A budget and every set",
         data=("cifar10",),
         models=lambda shop: (
-            every_model(shop, ("ablation",), ("rsnn",))
-            + every_model(shop, ("ablation",), ("rsnn",), num_sets=EVERY)
+            every_model(shop, ("cifar10",), ("rsnn",))
+            + every_model(shop, ("cifar10",), ("rsnn",), num_sets=EVERY)
         ),
         measure=_power_set,
         tables=_power_set_tables,
@@ -208,7 +206,7 @@ EXHIBITS = (
             models=lambda shop: [
                 config
                 for name in _shown(shop).values()
-                for config in every_model(shop, ("ablation",), ("rsnn",), reducer=name)
+                for config in every_model(shop, ("cifar10",), ("rsnn",), reducer=name)
             ],
             measure=_reducers,
             tables=_reducer_tables,

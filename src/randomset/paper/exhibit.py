@@ -16,6 +16,7 @@ from randomset.belief.storage import replacing
 from randomset.errors import FileFormatError
 from randomset.evaluation.result import sayable
 from randomset.evaluation.tables import Table
+from randomset.paper.printed import MINUTES
 from randomset.paper.workshop import Workshop
 from randomset.training.method import MethodConfig
 
@@ -41,7 +42,6 @@ class Exhibit:
         tables: the numbers beside those that the paper prints.
         verdict: a sentence on whether the paper's claim held.
         figures: pictures of the same, by name.
-        minutes: how long it takes at each scale once its models are trained, about.
     """
 
     id: str
@@ -52,7 +52,10 @@ class Exhibit:
     tables: Callable[[Numbers], list[Table]]
     verdict: Callable[[Numbers], str]
     figures: Callable[[Workshop, Numbers], Mapping[str, Figure]] | None = None
-    needs: str = ""
+
+    def gpu_hours(self, shop: Workshop) -> float:
+        """Return how long its trainings would take at the paper's rate, that of CIFAR-10 on its GPU."""
+        return sum(MINUTES[config.method] for config in dict.fromkeys(self.models(shop))) / 60
 
     def run(self, shop: Workshop, figures: bool = True) -> Outcome:
         """Train what is missing, measure, draw, and keep the outcome in the workshop's folder."""
@@ -94,6 +97,11 @@ class Outcome:
     training: float
     measuring: float
     numbers: Numbers = field(repr=False)
+
+    @property
+    def seconds(self) -> float:
+        """How long everything took."""
+        return self.training + self.measuring
 
     def save(self, folder: Path) -> Path:
         """Write result.json."""

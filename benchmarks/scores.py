@@ -1,0 +1,97 @@
+"""Which score tells unknown inputs and errors, and whether the credal width knows what the entropy does not.
+
+It reads the evaluations of the paper's program, which trains and measures what is missing. The second table
+looks only at pairs of inputs of nearly the same entropy (one of forty equal parts of all inputs): how often
+does the wrong, or the unknown, input have the higher score? One half means that the score adds nothing.
+
+Run: randomset paper run table-2 && randomset paper run table-1, then python -m benchmarks.scores
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.metrics import roc_auc_score
+
+from randomset.evaluation import Evaluation
+from randomset.paper import SCALES, Workshop
+from randomset.paper.exhibit import over_seeds
+from randomset.paper.scales import METHODS
+
+Floats = NDArray[np.float64]
+SCORES = ("entropy", "1 - maximum", "credal width", "non-specificity")
+
+
+def auroc_at_equal(positive: NDArray[np.bool_], score: Floats, level: Floats, parts: int = 40) -> float:
+    """Return the chance that a positive has the higher score, among pairs of nearly equal level."""
+    part = np.argsort(np.argsort(level, kind="stable")) * parts // len(level)
+    pairs = won = 0.0
+    for number in range(parts):
+        own = part == number
+        count = float(positive[own].sum() * (~positive[own]).sum())
+        if count:
+            pairs += count
+            won += count * float(roc_auc_score(positive[own], score[own]))
+    return won / pairs if pairs else float("nan")
+
+
+def questions(result: Evaluation) -> Iterator[tuple[str, NDArray[np.bool_], Callable[[str], Floats]]]:
+    """Yield each question to ask of a score: its name, who is positive, and the scores of all by name."""
+    test = result.predictions["test"]
+    wrong = (test.probabilities.argmax(1) != result.labels["test"]).numpy()
+    yield "errors", wrong, lambda name: test.scores[name].numpy().astype(float)
+    for unknown in result["ood"]:
+        far = result.predictions[unknown]
+        positive = np.arange(len(test) + len(far)) >= len(test)
+
+        def both(name: str, far: object = far) -> Floats:
+            return np.concatenate([one.scores[name].numpy() for one in (test, far)]).astype(float)  # type: ignore[attr-defined]
+
+        yield unknown, positive, both
+
+
+def main() -> None:
+    """Print both tables."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--folder", type=Path, default=Path("paper"))
+    parser.add_argument("--scale", default="cpu", choices=list(SCALES))
+    parser.add_argument("--seeds", type=int)
+    parser.add_argument("--data", default="mnist,cifar10,intel")
+    parser.add_argument("--methods", default="rsnn,softmax,ensemble")
+    arguments = parser.parse_args()
+    shop = Workshop(SCALES[arguments.scale], arguments.folder / arguments.scale, arguments.seeds, print)
+    plain: dict[tuple[str, str, str], dict[str, list[float]]] = {}
+    equal: dict[tuple[str, str], dict[str, list[float]]] = {}
+    for data in arguments.data.split(","):
+        for method in arguments.methods.split(","):
+            for result in shop.evaluations(data, method):
+                for name, positive, score in questions(result):
+                    for own in SCORES:
+                        if own not in result.predictions["test"].scores:
+                            continue
+                        value = float(roc_auc_score(positive, score(own)))
+                        plain.setdefault((data, name, method), {}).setdefault(own, []).append(value)
+                        if method == "rsnn" and own != "entropy":
+                            value = auroc_at_equal(positive, score(own), score("entropy"))
+                            equal.setdefault((data, name), {}).setdefault(own, []).append(value)
+    print("\nAUROC of errors and of unknown inputs, in per cent")
+    print(
+        "| data | what is told | method | " + " | ".join(SCORES) + " |\n" + "|---" * (3 + len(SCORES)) + "|"
+    )
+    for (data, name, method), found in sorted(plain.items()):
+        cells = [over_seeds(found.get(score)) for score in SCORES]
+        print(f"| {data} | {name} | {METHODS[method]} | " + " | ".join(cells) + " |")
+    print("\nThe same of RS-NN among inputs of equal entropy")
+    print("| data | what is told | " + " | ".join(SCORES[1:]) + " |\n" + "|---" * 5 + "|")
+    for (data, name), found in equal.items():
+        print(f"| {data} | {name} | " + " | ".join(over_seeds(found[score]) for score in SCORES[1:]) + " |")
+
+
+if __name__ == "__main__":
+    main()
