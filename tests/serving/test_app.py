@@ -227,7 +227,7 @@ class TestRefusals:
             ({"Host": "LOCALHOST", "Origin": "http://localhost:8000"}, 200),
             ({"Host": "evil.example:8000"}, 403),
             ({"Host": "localhost", "Origin": "https://evil.example"}, 403),
-            ({"Host": "localhost", "Origin": "null"}, 200),
+            ({"Host": "localhost", "Origin": "null"}, 403),  # a frame that hides where it comes from
         ],
     )
     def test_names_of_this_machine_alone(self, tmp_path, headers, status):
@@ -258,6 +258,7 @@ class TestRefusals:
         client, _ = images
         assert client.get("/predict").status_code == 405
         assert client.head("/").status_code == 200
+        assert client.head("/health").status_code == 200
         assert client.get("/nothing").status_code == 404
         assert client.get("/..%2f..%2fetc%2fpasswd").status_code == 404
         assert client.post("/predict?masses=maybe", json={"inputs": []}).status_code == 422

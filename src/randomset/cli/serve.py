@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["serve"]
 
+_HEADER_SECONDS = 10.0
+
 
 def serve(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="the run folder of a trained model")],
@@ -50,6 +52,7 @@ def serve(
         import uvicorn
 
         from randomset.serving.app import create_app
+        from randomset.serving.connections import bounded_protocol, most_connections
     except ImportError as error:
         raise MissingPackageError(error.name or "fastapi", "serve") from None
     import torch
@@ -68,6 +71,8 @@ def serve(
     typer.echo(f"Try it: open {where} in a browser. Control-C stops.")
     config = uvicorn.Config(
         create_app(model, lambda: _samples(run, model), _hosts(host, allowed_host or [])),
+        http=bounded_protocol(_HEADER_SECONDS, timeout + 5, most_connections()),
+        ws="none",
         log_level="warning",
         timeout_graceful_shutdown=int(timeout) + 1,
         timeout_keep_alive=5,
@@ -104,7 +109,7 @@ def _socket(host: str, port: int) -> Any:
         raise RandomSetError(
             "the address cannot be used",
             got=f"{host}:{port} ({error.strerror or error})",
-            remedy="Choose another with --port, or --port 0 for a free one",
+            remedy="Choose another with --port (0: any that is free), or another address with --host",
         ) from None
     return found
 

@@ -23,7 +23,9 @@ from torch import Tensor
 
 from randomset.errors import RandomSetError
 from randomset.serving.batching import Batcher, Busy
-from randomset.serving.model import Answer, Limits, ServedModel, TooLarge
+from randomset.serving.guard import RETRY, Guard
+from randomset.serving.model import Answer, ServedModel, TooLarge
+from randomset.serving.schema import BODY, REPLIES
 
 __all__ = ["create_app"]
 
@@ -36,36 +38,6 @@ _HEADERS = {
     "Content-Security-Policy": "default-src 'self'; img-src 'self' blob: data:; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
-}
-_BODY = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "multipart/form-data": {
-                "schema": {
-                    "type": "object",
-                    "properties": {
-                        "files": {"type": "array", "items": {"type": "string", "format": "binary"}}
-                    },
-                }
-            },
-            "application/json": {
-                "schema": {
-                    "type": "object",
-                    "properties": {
-                        "inputs": {"description": "one sample or a batch, as nested lists of numbers"},
-                        "bytes": {"type": "boolean", "description": "pixels are from 0 to 255, not to 1"},
-                        "texts": {"type": "array", "items": {"type": "string"}},
-                    },
-                }
-            },
-        },
-    }
-}
-_ERRORS: dict[int | str, dict[str, Any]] = {
-    413: {"description": "more than the service takes in one request"},
-    422: {"description": "what came cannot be read, or does not fit the network"},
-    503: {"description": "busy; try again later"},
 }
 
 
@@ -115,11 +87,13 @@ def create_app(
         docs_url=None,  # its page would come from elsewhere
         redoc_url=None,
     )
-    app.add_middleware(_Guard, limits=limits, metrics=metrics, longest_json=model.longest_json, hosts=hosts)
+    app.add_middleware(
+        Guard, limits=limits, requests=metrics.requests, longest_json=model.longest_json, hosts=hosts
+    )
     _refuse_clearly(app)
     kept: list[list[dict[str, Any]]] = []
 
-    @app.post("/predict", responses=_ERRORS, openapi_extra=_BODY, summary="Predict images, numbers or texts")
+    @app.post("/predict", responses=REPLIES, openapi_extra=BODY, summary="Predict images, numbers or texts")
     async def predict(request: Request, masses: bool = False) -> JSONResponse:
         with metrics.seconds.time():
             until = time.monotonic() + limits.seconds
@@ -139,6 +113,7 @@ def create_app(
             kept.append(await worked(samples))
         return JSONResponse(kept[0])
 
+    @app.head("/health", include_in_schema=False)
     @app.get("/health", summary="Whether the service is up")
     async def health() -> JSONResponse:
         return JSONResponse({"status": "ok"})
@@ -218,8 +193,7 @@ def _refuse_clearly(app: fastapi.FastAPI) -> None:
     """Every refusal is one line of JSON: {"error": …}; nothing tells of our insides."""
 
     def said(status: int, message: str) -> JSONResponse:
-        headers = {"Retry-After": "1"} if status == 503 else None
-        return JSONResponse({"error": message}, status, headers)
+        return JSONResponse({"error": message}, status, RETRY if status == 503 else None)
 
     @app.exception_handler(TooLarge)
     async def too_large(request: Request, error: TooLarge) -> JSONResponse:
@@ -235,7 +209,7 @@ def _refuse_clearly(app: fastapi.FastAPI) -> None:
 
     @app.exception_handler(asyncio.TimeoutError)
     async def late(request: Request, error: Exception) -> JSONResponse:
-        return said(503, "this took too long")
+        return JSONResponse({"error": "this took too long"}, 503, {**RETRY, "Connection": "close"})
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
@@ -256,104 +230,3 @@ def _refuse_clearly(app: fastapi.FastAPI) -> None:
     @app.exception_handler(Exception)
     async def unforeseen(request: Request, error: Exception) -> JSONResponse:
         return said(500, "something went wrong here; the log of the service tells more")
-
-
-class _TooLong(Exception):
-    pass
-
-
-class _Crowded(Exception):
-    pass
-
-
-_BODIES = 8  # as many of the longest requests may be in memory at once
-
-
-def _host(text: str) -> str:
-    """Take the port off a host.
-
-    >>> _host("127.0.0.1:8000"), _host("[::1]:8000"), _host("localhost")
-    ('127.0.0.1', '[::1]', 'localhost')
-    """
-    return (text[: text.find("]") + 1] if text.startswith("[") else text.partition(":")[0]).lower()
-
-
-class _Guard:
-    """Stands before everything: counts requests, and stops strangers and bodies too long or too many."""
-
-    def __init__(
-        self,
-        app: Any,
-        limits: Limits,
-        metrics: _Metrics,
-        longest_json: int,
-        hosts: frozenset[str] | None,
-    ) -> None:
-        self.app, self.limits, self.metrics = app, limits, metrics
-        self.longest_json, self.hosts = longest_json, hosts
-        self.busy = self.held = 0
-
-    def _is_stranger(self, headers: dict[bytes, bytes]) -> bool:
-        """Say whether a request came by a name that is not ours, or from a page that is not."""
-        if self.hosts is None:
-            return False
-        origin = headers.get(b"origin", b"").decode("latin-1").partition("//")[2]
-        hosts = [headers.get(b"host", b"").decode("latin-1"), *([origin] if origin else [])]
-        return any(_host(host) not in self.hosts for host in hosts)
-
-    async def __call__(self, scope: Any, receive: Callable[[], Awaitable[Any]], send: Any) -> None:
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-        known = scope["path"] in ("/predict", "/model", "/samples", "/health", "/metrics", "/")
-        path, started, length = scope["path"] if known else "other", False, 0
-
-        async def counted_send(message: Any) -> None:
-            nonlocal started
-            if message["type"] == "http.response.start":
-                started = True
-                self.metrics.requests.labels(path, message["status"]).inc()
-            await send(message)
-
-        async def counted_receive() -> Any:
-            nonlocal length
-            message = await receive()
-            length += len(message.get("body", b""))
-            self.held += len(message.get("body", b""))
-            if length > most:
-                raise _TooLong
-            if self.held > _BODIES * self.limits.bytes:
-                raise _Crowded
-            return message
-
-        async def refuse(status: int, text: str) -> None:
-            headers = {"Retry-After": "1"} if status == 503 else {"Connection": "close"}
-            await JSONResponse({"error": text}, status, headers)(scope, receive, counted_send)
-
-        headers = dict(scope["headers"])
-        is_json = headers.get(b"content-type", b"").strip().lower().startswith(b"application/json")
-        most = self.longest_json if is_json else self.limits.bytes
-        said = headers.get(b"content-length", b"0")
-        too_long = f"the request is too long; expected at most {most} bytes{' of JSON' if is_json else ''}"
-        if self._is_stranger(headers):
-            return await refuse(403, "this is not a name of the service; see --allowed-host")
-        if said.isdigit() and len(said) < 20 and int(said) > most:
-            return await refuse(413, too_long)
-        if self.busy >= self.limits.requests and path == "/predict":
-            return await refuse(503, "too many requests at once; try again in a second")
-        self.busy += 1
-        try:
-            await self.app(scope, counted_receive, counted_send)
-        except _TooLong:
-            if not started:
-                await refuse(413, too_long)
-        except _Crowded:
-            if not started:
-                await refuse(503, "too much is being read; try again in a second")
-        except Exception:
-            if not started:  # the reply comes from outside of here
-                self.metrics.requests.labels(path, 500).inc()
-            raise
-        finally:
-            self.busy -= 1
-            self.held -= length

@@ -2,36 +2,43 @@
 
 const find = (id) => document.getElementById(id);
 const NS = "http://www.w3.org/2000/svg";
-const state = { model: null, base: null, drawn: false, share: 0.75, noise: null, trace: new Map(), busy: false, again: false };
+const state = { model: null, base: null, drawn: false, blob: null, share: 0.75, noise: null, trace: new Map(), subject: 0, busy: false, again: false, work: 0 };
 
 // -- asking ------------------------------------------------------------------------------------
 
 async function ask(body, kind) {
-  const reply = await fetch("/predict?masses=true", { method: "POST", headers: { "Content-Type": kind }, body });
+  const sent = { method: "POST", headers: { "Content-Type": kind }, body };
+  const reply = await fetch("/predict?masses=true", sent).catch(() => { throw new Error("the service does not answer"); });
   const content = await reply.json().catch(() => ({ error: `the service answered ${reply.status}` }));
   if (!reply.ok) throw new Error(content.error);
   return content.predictions[0];
 }
 
-/** One request at a time; while it is under way, only the latest wish is kept. */
+/** One request at a time; while it is under way, only the latest wish is kept. Who has moved on to another subject gets no old answer. */
 async function refresh(make) {
   if (state.busy) { state.again = make; return; }
   state.busy = true;
-  find("answer").ariaBusy = "true";
+  atWork(1);
+  const subject = state.subject;
   try {
     const [body, kind] = await make();
-    if (body !== null) show(await ask(body, kind));
+    const answer = body === null ? null : await ask(body, kind);
+    if (answer !== null && subject === state.subject) show(answer);
   } catch (error) {
-    complain(error.message);
+    if (subject === state.subject) complain(error.message);
   }
   state.busy = false;
   if (state.again) {
     const next = state.again;
     state.again = false;
     refresh(next);
-  } else {
-    find("answer").ariaBusy = "false";
   }
+  atWork(-1);
+}
+
+function atWork(change) {
+  state.work += change;
+  find("answer").ariaBusy = String(state.work > 0);
 }
 
 // -- showing -----------------------------------------------------------------------------------
@@ -47,6 +54,14 @@ function shape(tag, attributes) {
   const made = document.createElementNS(NS, tag);
   for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
   return made;
+}
+
+/** There is nothing to look at any more. */
+function forget() {
+  state.subject += 1;
+  state.again = false;
+  find("bars").hidden = true;
+  find("answer").replaceChildren(element("p", "hint", "Give it something to look at."));
 }
 
 function complain(message) {
@@ -67,9 +82,11 @@ function show(answer) {
   find("bars").hidden = false;
   const top = Object.entries(answer.probabilities).sort((a, b) => b[1] - a[1]).slice(0, 10);
   find("intervals").replaceChildren(...top.flatMap(([name, p]) => {
-    const [low, high] = answer.intervals[name] || [p, p];
-    return bar(name, low, high, p, `${p.toFixed(2)} in [${low.toFixed(2)}, ${high.toFixed(2)}]`);
+    const [low, high] = answer.intervals[name] || [0, p];
+    return bar(name, low, high, p, name in answer.intervals ? `${p.toFixed(2)} in [${low.toFixed(2)}, ${high.toFixed(2)}]` : p.toFixed(2));
   }));
+  const bounded = Object.keys(answer.intervals).length > 0;
+  find("intervals").previousElementSibling.textContent = `Probability of each class${bounded ? ", from its lower to its upper bound" : ""}`;
   const masses = (answer.masses || []).filter((one) => one.mass >= 0.001).sort((a, b) => b.mass - a.mass).slice(0, 8);
   const count = state.model.classes.length;
   find("masses").replaceChildren(...masses.flatMap(({ set, mass }) => {
@@ -100,32 +117,42 @@ function remember(entropy) {
   box.hidden = state.trace.size < 2;
   if (box.hidden) return;
   const most = Math.log2(state.model.classes.length) || 1;
-  const at = (turn, value) => [(turn + 180) / 360 * 280, 65 - 60 * value / most];
+  const at = (turn, value) => [10 + (turn + 180) / 360 * 260, 65 - 60 * value / most];
   const points = [...state.trace].sort((a, b) => a[0] - b[0]).map(([turn, value]) => at(turn, value));
   const parts = [shape("polyline", { class: "line", points: points.map((p) => p.join(",")).join(" ") })];
   parts.push(...points.map(([x, y]) => shape("circle", { class: "dot", cx: x, cy: y, r: 2.5 })));
   const limit = state.model.threshold;
   if (limit && limit.score === "entropy") {
     const y = at(0, limit.value)[1];
-    parts.push(shape("line", { class: "limit", x1: 0, x2: 280, y1: y, y2: y }));
+    parts.push(shape("line", { class: "limit", x1: 10, x2: 270, y1: y, y2: y }));
+  }
+  for (const turn of [-180, -90, 0, 90, 180]) {
+    const text = shape("text", { x: at(turn, 0)[0], y: 80, "text-anchor": turn === -180 ? "start" : turn === 180 ? "end" : "middle" });
+    text.textContent = `${turn}°`;
+    parts.push(text);
   }
   find("trace").replaceChildren(...parts);
 }
 
 // -- images ------------------------------------------------------------------------------------
 
-function blank() {
+function blank(width, height) {
   const canvas = document.createElement("canvas");
-  canvas.width = canvas.height = 280;
+  canvas.width = width;
+  canvas.height = height;
   const pen = canvas.getContext("2d", { willReadFrequently: true });
   pen.fillStyle = "#000";
-  pen.fillRect(0, 0, 280, 280);
+  pen.fillRect(0, 0, width, height);
   return canvas;
 }
 
-function fresh(drawn) {
-  state.base = blank();
-  state.drawn = drawn;
+/** Begin anew with an empty board, or with an image in its own size. */
+function fresh(picture = null, blob = null) {
+  const board = find("board");
+  state.subject += 1;
+  state.drawn = picture === null;
+  state.base = picture === null ? blank(board.width, board.height) : picture;
+  state.blob = blob;
   state.trace.clear();
   find("trace-box").hidden = true;
   find("rotation").value = find("noise").value = 0;
@@ -139,11 +166,12 @@ function labels() {
 
 /** The part of the board that holds ink, as [x, y, side]. */
 function inked() {
-  const pixels = state.base.getContext("2d").getImageData(0, 0, 280, 280).data;
-  let [left, top, right, bottom] = [280, 280, -1, -1];
-  for (let y = 0; y < 280; y += 1) {
-    for (let x = 0; x < 280; x += 1) {
-      if (pixels[4 * (280 * y + x)] > 40) {
+  const { width, height } = state.base;
+  const pixels = state.base.getContext("2d").getImageData(0, 0, width, height).data;
+  let [left, top, right, bottom] = [width, height, -1, -1];
+  for (let y = 0; y < height; y += 1) {
+    for (let x = 0; x < width; x += 1) {
+      if (pixels[4 * (width * y + x)] > 40) {
         left = Math.min(left, x); right = Math.max(right, x); top = Math.min(top, y); bottom = Math.max(bottom, y);
       }
     }
@@ -151,6 +179,18 @@ function inked() {
   if (right < 0) return null;
   const side = Math.max(right - left, bottom - top, 20) + 1;
   return [(left + right + 1 - side) / 2, (top + bottom + 1 - side) / 2, side];
+}
+
+/** Copy a part of a canvas, smaller by halves, so that thin lines do not vanish between the pixels. */
+function shrunk(from, [x, y, wide, high], width) {
+  let picture = blank(Math.round(wide), Math.round(high));
+  picture.getContext("2d").drawImage(from, x, y, wide, high, 0, 0, picture.width, picture.height);
+  while (picture.width >= 2 * width) {
+    const half = blank(Math.ceil(picture.width / 2), Math.ceil(picture.height / 2));
+    half.getContext("2d").drawImage(picture, 0, 0, half.width, half.height);
+    picture = half;
+  }
+  return picture;
 }
 
 /** Put the image as the network gets it into a small canvas: turned, with noise, drawings in the middle. */
@@ -162,24 +202,20 @@ function seen() {
   const pen = small.getContext("2d", { willReadFrequently: true });
   pen.fillStyle = "#000";
   pen.fillRect(0, 0, width, height);
-  const part = state.drawn ? inked() : [0, 0, 280];
-  if (part === null) return false;
-  const [x, y, side] = part;
-  const share = state.drawn ? state.share : 1;
-  // Smaller by halves, so that thin lines do not vanish between the pixels.
-  let picture = document.createElement("canvas");
-  picture.width = picture.height = 280;
-  picture.getContext("2d").drawImage(state.base, x, y, side, side, 0, 0, 280, 280);
-  while (picture.width > 2 * share * Math.max(width, height)) {
-    const half = document.createElement("canvas");
-    half.width = half.height = Math.round(picture.width / 2);
-    half.getContext("2d").drawImage(picture, 0, 0, half.width, half.height);
-    picture = half;
+  let [wide, high, part] = [width, height, null];
+  if (state.drawn) {
+    const found = inked();
+    if (found === null) return false;
+    wide = high = state.share * Math.min(width, height);
+    part = [found[0], found[1], found[2], found[2]];
+  } else {
+    part = middle(state.base, width / height);
   }
+  const picture = shrunk(state.base, part, wide);
   pen.save();
   pen.translate(width / 2, height / 2);
   pen.rotate(Number(find("rotation").value) * Math.PI / 180);
-  pen.drawImage(picture, -share * width / 2, -share * height / 2, share * width, share * height);
+  pen.drawImage(picture, -wide / 2, -high / 2, wide, high);
   pen.restore();
   const amount = Number(find("noise").value) / 100;
   if (amount > 0) {
@@ -197,49 +233,67 @@ function seen() {
   return true;
 }
 
+/** The largest part in the middle of a canvas that has these proportions. */
+function middle({ width, height }, proportion) {
+  const wide = Math.min(width, height * proportion), high = Math.min(height, width / proportion);
+  return [(width - wide) / 2, (height - high) / 2, wide, high];
+}
+
 function predictImage() {
-  const board = find("board").getContext("2d");
-  board.fillStyle = "#000";
-  board.fillRect(0, 0, 280, 280);
-  board.save();
-  board.translate(140, 140);
-  board.rotate(Number(find("rotation").value) * Math.PI / 180);
-  board.drawImage(state.base, -140, -140);
-  board.restore();
+  const board = find("board"), pen = board.getContext("2d"), turn = Number(find("rotation").value);
+  const { width, height } = board;
+  pen.fillStyle = "#000";
+  pen.fillRect(0, 0, width, height);
+  pen.imageSmoothingEnabled = state.base.width > width;
+  pen.save();
+  pen.translate(width / 2, height / 2);
+  pen.rotate(turn * Math.PI / 180);
+  pen.drawImage(state.base, ...middle(state.base, width / height), -width / 2, -height / 2, width, height);
+  pen.restore();
   const some = seen();
+  const untouched = !turn && !Number(find("noise").value) ? state.blob : null; // goes as it is, so that the answer is that of the file
   refresh(async () => {
     if (!some) return [null, ""];
-    const blob = await new Promise((done) => find("seen").toBlob(done, "image/png"));
-    return [blob, "image/png"];
+    const blob = untouched || await new Promise((done) => find("seen").toBlob(done, "image/png"));
+    return [blob, blob.type || "application/octet-stream"];
   });
 }
 
 async function open(blob) {
+  atWork(1);
   try {
     const picture = await createImageBitmap(blob);
-    fresh(false);
-    const side = Math.min(picture.width, picture.height);
-    const pen = state.base.getContext("2d");
-    pen.imageSmoothingEnabled = side > 280;
-    pen.drawImage(picture, (picture.width - side) / 2, (picture.height - side) / 2, side, side, 0, 0, 280, 280);
+    const scale = Math.min(1, 1024 / Math.max(picture.width, picture.height)); // enough to turn it
+    const canvas = blank(Math.max(1, Math.round(picture.width * scale)), Math.max(1, Math.round(picture.height * scale)));
+    canvas.getContext("2d").drawImage(picture, 0, 0, canvas.width, canvas.height);
+    fresh(canvas, blob);
     predictImage();
   } catch {
     complain("this is no image that can be read");
   }
+  atWork(-1);
 }
 
 function prepareImages() {
   find("images").hidden = false;
-  fresh(true);
   const board = find("board");
+  const [, high, wide] = state.model.input.shape;
+  const longest = Math.max(wide, high);
+  board.width = Math.max(1, Math.round(280 * wide / longest));
+  board.height = Math.max(1, Math.round(280 * high / longest));
+  for (const [name, canvas] of [["--board", board], ["--small", find("seen")]]) {
+    canvas.style.width = `calc(var(${name}) * ${wide / longest})`;
+    canvas.style.height = `calc(var(${name}) * ${high / longest})`;
+  }
+  fresh();
   let last = null;
   const place = (event) => {
     const box = board.getBoundingClientRect();
-    return [(event.clientX - box.left) * 280 / box.width, (event.clientY - box.top) * 280 / box.height];
+    return [(event.clientX - box.left) * board.width / box.width, (event.clientY - box.top) * board.height / box.height];
   };
   board.addEventListener("pointerdown", (event) => {
     event.preventDefault();
-    if (!state.drawn || Number(find("rotation").value) || Number(find("noise").value)) fresh(true);
+    if (!state.drawn || Number(find("rotation").value) || Number(find("noise").value)) fresh();
     board.setPointerCapture(event.pointerId);
     last = place(event);
     stroke(last, last);
@@ -263,14 +317,12 @@ function prepareImages() {
     state.trace.clear();
     predictImage();
   }
-  for (const name of ["rotation", "noise"]) {
-    find(name).addEventListener("input", () => { labels(); predictImage(); });
-  }
+  find("rotation").addEventListener("input", () => { labels(); predictImage(); });
+  find("noise").addEventListener("input", () => { labels(); state.trace.clear(); predictImage(); });
   find("clear").addEventListener("click", () => {
-    fresh(true);
+    fresh();
     predictImage();
-    find("bars").hidden = true;
-    find("answer").replaceChildren(element("p", "hint", "Give it something to look at."));
+    forget();
   });
   find("file").addEventListener("change", (event) => { if (event.target.files[0]) open(event.target.files[0]); event.target.value = ""; });
   document.addEventListener("dragover", (event) => { event.preventDefault(); board.classList.add("over"); });
@@ -298,7 +350,8 @@ async function showSamples() {
     const button = element("button");
     button.type = "button";
     button.append(image);
-    button.addEventListener("click", () => open(image));
+    const bytes = Uint8Array.from(atob(png), (letter) => letter.charCodeAt(0));
+    button.addEventListener("click", () => open(new Blob([bytes], { type: "image/png" })));
     find("samples").append(button);
     await image.decode().catch(() => {});
     shares.push(share(image));
@@ -336,13 +389,13 @@ function shaped(numbers, [size, ...rest]) {
 function prepareWords(kind) {
   find("words").hidden = false;
   const numbers = kind !== "texts";
-  if (numbers) find("text-label").textContent = `${state.model.input.shape.join(" × ")} numbers, behind commas or spaces`;
+  if (numbers) find("text-label").textContent = `${state.model.input.shape.join(" × ")} numbers, separated by commas or spaces`;
   let timer = 0;
   find("text").addEventListener("input", () => {
     clearTimeout(timer);
     timer = setTimeout(() => refresh(async () => {
       const text = find("text").value.trim();
-      if (!text) return [null, ""];
+      if (!text) { forget(); return [null, ""]; }
       const body = numbers ? { inputs: [shaped(text.split(/[\s,;]+/).map(Number), state.model.input.shape)] } : { texts: [text] };
       return [JSON.stringify(body), "application/json"];
     }), 200);
