@@ -21,7 +21,7 @@ $(VENV)/%.stamp: $(VENV)/python.stamp pyproject.toml constraints.txt
 	@touch $@
 
 demo: $(VENV)/demo.stamp  ## a plain and a random-set network on known and unknown digits: a table, a picture
-	$(BIN)/python examples/unknown_digits.py
+	$(BIN)/randomset demo
 
 test: $(VENV)/test.stamp  ## lint, types, and every test
 	$(BIN)/ruff check .

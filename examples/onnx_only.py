@@ -17,7 +17,12 @@ def main(model: str, archive: str) -> None:
     about = session.get_modelmeta().custom_metadata_map
     classes, sets = json.loads(about["classes"]), json.loads(about["sets"])
     wanted = json.loads(about["input"])
-    images = np.load(archive)["images"].reshape(-1, *wanted["shape"]).astype(wanted["dtype"])
+    images = np.load(archive)["images"].reshape(-1, *wanted["shape"])
+    if images.dtype == np.uint8 and wanted["largest"] == 1:
+        images = images / 255  # the network knows pixels from 0 to 1
+    elif images.dtype != np.uint8 and wanted["dtype"] == "uint8":
+        images = (255 * images).round()
+    images = images.astype(wanted["dtype"])
     names = [output.name for output in session.get_outputs()]
     for row, image in enumerate(images):
         answer = dict(zip(names, session.run(names, {"inputs": image[None]}), strict=True))
@@ -30,4 +35,4 @@ def main(model: str, archive: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(*sys.argv[1:]) if len(sys.argv) == 3 else sys.exit(__doc__)

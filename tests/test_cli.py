@@ -146,6 +146,35 @@ def trained(tmp_path_factory):
 
 
 @pytest.mark.slow
+@pytest.mark.slow
+def test_the_demo_and_what_its_run_is_good_for(tmp_path):
+    out = run("demo", "--seeds", 2, "--epochs", 6, cwd=tmp_path)
+    assert out.returncode == 0, out.stderr
+    rows = re.findall(r"^\| (plain|random-set) network.*", out.stdout, flags=re.M)
+    assert rows == ["plain", "random-set"]
+    accuracy, ece, auroc, auprc, width, _ = (
+        float(cell.split("±")[0])
+        for cell in re.findall(r"random-set network \| (.*) \|", out.stdout)[0].split("|")
+    )
+    assert accuracy > 0.9
+    assert ece < 0.2
+    assert min(auroc, auprc, width) > 0.7  # better than chance by far, after six epochs
+    assert out.stdout.count("probability in [") == 3
+    assert (tmp_path / "demo" / "predictions.png").read_bytes().startswith(b"\x89PNG")
+    page = (tmp_path / "demo" / "run" / "report.html").read_text(encoding="utf-8")
+    for part in ("8 and 9: least sure", "Where classes overlap", "Sets that the network weighs", "Settings"):
+        assert part in page
+    assert len(page) < 5_000_000
+    assert randomset.RandomSetNetwork.load(tmp_path / "demo" / "run").budget.num_classes == 8
+    assert run("predict", "demo/run", "digits", cwd=tmp_path).returncode == 0
+    assert run("export", "demo/run", cwd=tmp_path).returncode == 0
+    shutil.rmtree(tmp_path / "demo" / "run-1")
+    (tmp_path / "demo" / "run-1").mkdir()
+    out = run("demo", "--seeds", 2, "--epochs", 1, cwd=tmp_path)  # again; but nobody's folder is removed
+    assert out.returncode == 2
+    assert "not of a demo; got demo/run-1" in out.stderr
+
+
 class TestExport:
     def test_images_in_known_out(self, trained):
         import onnxruntime
@@ -275,7 +304,7 @@ class TestTrainAndPredict:
         assert result["threshold"]["value"] == threshold.value
         assert len(list((folder / "measured" / "figures").glob("*.png"))) == 11
         page = (folder / "measured" / "report.html").read_text(encoding="utf-8")
-        assert "noise: what it stopped" in page
+        assert "noise: least sure" in page
         assert f"accuracy {100 * result['test']['accuracy']:.2f} %" in out.stdout
         assert "Wrote measured/evaluation.json." in out.stdout
         again = run("evaluate", "measured", "--ood", "noise.npz", *options, "--no-figures", cwd=folder)
@@ -284,12 +313,19 @@ class TestTrainAndPredict:
         (folder / "measured" / "report.html").unlink()
         out = run("report", "measured", cwd=folder)
         assert out.returncode == 0, out.stderr
-        assert "noise: what it stopped" in (folder / "measured" / "report.html").read_text(encoding="utf-8")
+        assert "noise: least sure" in (folder / "measured" / "report.html").read_text(encoding="utf-8")
         (folder / "noise.npz").rename(folder / "moved.npz")
         out = run("report", "measured", "--out", "elsewhere", cwd=folder)
         assert out.returncode == 0, out.stderr
-        assert "There are no samples in the report" in out.stderr
-        assert "Known or not" in (folder / "elsewhere" / "report.html").read_text(encoding="utf-8")
+        assert "The report has no samples of noise" in out.stderr
+        page = (folder / "elsewhere" / "report.html").read_text(encoding="utf-8")
+        assert "Known or not" in page
+        assert "<h2>Surest</h2>" in page  # those of the test data are still there
+        assert "noise: surest" not in page
+        (folder / "measured" / "clusters.json").write_text('{"classes": []}', encoding="utf-8")
+        out = run("report", "measured", "--out", "elsewhere", cwd=folder)
+        assert out.returncode == 0, out.stderr
+        assert "not drawn in space" in out.stderr
         (folder / "moved.npz").rename(folder / "noise.npz")
 
     def test_a_report_needs_an_evaluation(self, trained, monkeypatch, capsys):
@@ -297,6 +333,8 @@ class TestTrainAndPredict:
         code, error = run_here(monkeypatch, capsys, "report", "run", cwd=folder)
         assert code == 2
         assert "not evaluated yet" in error
+        code, error = run_here(monkeypatch, capsys, "report", "nowhere", cwd=folder)
+        assert (code, "there is no such run folder; got nowhere" in error) == (2, True)
 
     @pytest.mark.parametrize("arguments", [("evaluate", "run"), ("compare", "digits")])
     def test_figures_that_cannot_be_drawn_are_known_before_the_work(

@@ -40,7 +40,7 @@ def measured():
     result = evaluate(
         network, tested, {"strange": strange.inputs},
         validation=(torch.rand(30, 1, 8, 8), torch.arange(30) % 3),
-        noise=(0.2, 0.5), rotation=((30, 60),), samples=20, progress=False,
+        noise=(0.2, 0.5), rotation=((30, 60), (0, 360)), samples=20, progress=False,
     )  # fmt: skip
     return network, result, tested, {"strange": strange}
 
@@ -87,10 +87,10 @@ def test_the_threshold_gives_the_shares_that_were_measured(page, measured):
     found, threshold = content_of(page)["threshold"], result["threshold"]
     assert found["score"] == threshold["score"]
     score = found["scores"]["entropy"]
-    for name, quantiles in score["sets"].items():
+    for name, part in score["sets"].items():
         exact = result.predictions[name].scores["entropy"].double()
-        below = sum(value <= threshold["value"] + 1e-9 for value in quantiles) / len(quantiles)
-        assert below == pytest.approx((exact <= threshold["value"]).double().mean().item(), abs=0.03)
+        assert part["size"] == len(part["values"]) == len(exact)  # few enough to have them all
+        assert part["values"] == pytest.approx(exact.sort().values.tolist(), rel=1e-6)
     assert score["right"][-1] == pytest.approx(result["test"]["accuracy"], abs=1e-4)
 
 
@@ -113,7 +113,7 @@ class TestGallery:
         )
         assert groups["Least sure"][0]["entropy"] == pytest.approx(entropy.max().item(), abs=1e-3)
         assert all(one["label"] != one["truth"] for one in groups["Most wrong"])
-        assert groups["strange: what it stopped"][0]["truth"] == ""
+        assert groups["strange: least sure"][0]["truth"] == ""
 
     def test_a_sample_has_its_belief_function(self, measured):
         network, result, tested, others = measured
@@ -145,45 +145,74 @@ def test_methods_side_by_side(measured, tmp_path):
     _, result, _, _ = measured
     costs = {"rsnn": [{"seconds": 1.0}] * 2, "softmax": [{"seconds": 2.0}] * 2}
     comparison = Comparison({"rsnn": [result] * 2, "softmax": [result] * 2}, costs)
-    page = comparison_report(comparison, {"rsnn": result, "softmax": result}, title="Two")
+    page = comparison_report(
+        comparison, {"rsnn": result, "softmax": result}, title="Two", settings={"epochs": 17}
+    )
+    assert "&quot;epochs&quot;: 17" in page
     assert "2 methods, 2 seeds each" in page
     for column in comparison.columns:
         assert column.measure in page
     assert "No method leads" in page  # they are alike
     for heading in ("Known inputs", "Cost", *(f"Telling {name} from known inputs" for name in result["ood"])):
         assert heading in page
-    names = [series["name"].split(":")[0] for series in content_of(page)["charts"][0]["series"]]
+    names = [series["name"] for series in content_of(page)["charts"][0]["series"]]
     assert names == ["rsnn", "softmax"]
     assert write_report(page, tmp_path / "report.html").read_text(encoding="utf-8") == page
+
+
+@pytest.fixture(scope="module")
+def browser():
+    from playwright.sync_api import sync_playwright
+
+    flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+    with sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path=CHROMIUM, args=flags)
+        yield found
+        found.close()
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
 @pytest.mark.parametrize(("width", "scheme"), [(1200, "light"), (390, "dark")], ids=["desktop", "phone"])
-def test_in_a_browser(page, measured, tmp_path, width, scheme):
-    from playwright.sync_api import sync_playwright
-
-    write_report(page, tmp_path / "report.html")
-    flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=flags)
+class TestBrowser:
+    @pytest.fixture
+    def view(self, browser, width, scheme):
+        """A page that says nothing and asks for nothing."""
         context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
         view, said = context.new_page(), []
         view.on("console", lambda message: said.append(message.text))
         view.on("pageerror", lambda error: said.append(str(error)))
         view.on("request", lambda r: None if r.url.startswith(("file:", "data:")) else said.append(r.url))
-        view.goto((tmp_path / "report.html").as_uri())
-        verdict = view.locator(".verdict")
-        kept = re.search(r"keeps ([\d.]+) %", verdict.inner_text())
-        assert kept
-        assert float(kept[1]) == pytest.approx(100 * measured[1]["threshold"]["kept"], abs=2)
+        yield view
+        assert said == []
+        context.close()
+
+    def test_the_threshold_moves(self, view, page, measured, tmp_path):
+        view.goto(write_report(page, tmp_path / "report.html").as_uri())
+        verdict, stored = view.locator(".verdict"), measured[1]["threshold"]
+
+        def said(what):
+            found = re.search(rf"{what} ([\d.]+) %", verdict.inner_text())
+            assert found, verdict.inner_text()
+            return float(found[1])
+
+        assert said("keeps") == round(100 * stored["kept"], 1)
+        assert said("stops") == pytest.approx(100 * stored["detected"]["strange"], abs=0.051)
+        lines = view.locator("#threshold polyline.series")
+        view.locator("#threshold .legend button").first.click()
+        assert lines.count() == 1
         view.locator("#limit").fill("0")
         assert "keeps 0.0 % of the test inputs" in verdict.inner_text()
+        assert lines.count() == 1  # what was hidden stays hidden
         view.locator("#limit").fill("1000")
         assert "keeps 100.0 % of the test inputs" in verdict.inner_text()
         view.locator("#threshold select").select_option("credal width")
         assert "its credal width is at most" in verdict.inner_text()
-        # a line is hidden and shown again, from the keyboard
+        view.locator("#threshold .control button").click()
+        assert said("keeps") == round(100 * stored["kept"], 1)
+
+    def test_charts_are_read_zoomed_and_hidden(self, view, page, width, tmp_path):
+        view.goto(write_report(page, tmp_path / "report.html").as_uri())
         figure = view.locator("[data-chart]").first
         lines, button = figure.locator("polyline.series"), figure.locator(".legend button").first
         count = lines.count()
@@ -192,10 +221,30 @@ def test_in_a_browser(page, measured, tmp_path, width, scheme):
         assert lines.count() == count - 1
         view.keyboard.press("Enter")
         assert lines.count() == count
-        figure.locator("svg").focus()
-        view.keyboard.press("ArrowRight")
+        svg = figure.locator("svg")
+        assert (
+            svg.evaluate("(svg) => svg.viewBox.baseVal.width / svg.clientWidth") < 1.1
+        )  # letters stay large
+        svg.focus()
+        for _ in range(50):  # the tip stays on the screen, from the first place to the last
+            view.keyboard.press("ArrowRight")
+            box = figure.locator(".tip").bounding_box()
+            assert box is not None
+            assert box["x"] >= 0
+            assert box["x"] + box["width"] <= width
+        svg.scroll_into_view_if_needed()
+        area = svg.bounding_box()
+        view.mouse.move(area["x"] + 0.4 * area["width"], area["y"] + 0.3 * area["height"])
         assert figure.locator(".tip").is_visible()
-        # the ellipsoids turn
+        view.mouse.down()
+        view.mouse.move(area["x"] + 0.7 * area["width"], area["y"] + 0.6 * area["height"], steps=3)
+        view.mouse.up()
+        assert figure.locator(".reset").is_visible()
+        figure.locator(".reset").click()
+        assert figure.locator(".reset").is_hidden()
+
+    def test_samples_space_and_size(self, view, page, tmp_path):
+        view.goto(write_report(page, tmp_path / "report.html").as_uri())
         space = view.locator("canvas.space")
         before = space.evaluate("(canvas) => canvas.toDataURL()")
         space.focus()
@@ -204,5 +253,24 @@ def test_in_a_browser(page, measured, tmp_path, width, scheme):
         assert view.locator(".sample img").count() == 4 * 5
         assert all(view.locator(".sample img").evaluate_all("(all) => all.map((one) => one.alt)"))
         assert view.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
-        assert said == []
-        browser.close()
+        view.emulate_media(media="print")
+        assert view.locator(".control").first.is_hidden()
+        assert view.locator(".verdict").is_visible()
+
+    def test_a_comparison_is_sorted(self, view, measured, tmp_path):
+        _, result, _, _ = measured
+        other = evaluate(
+            torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 3)),
+            measured[2], {"strange": measured[3]["strange"].inputs}, progress=False,
+        )  # fmt: skip
+        results = {"rsnn": [result], "softmax": [other], "ensemble": [result]}
+        comparison = Comparison(results, {name: [{}] for name in results})
+        page = comparison_report(comparison, {name: each[0] for name, each in results.items()})
+        view.goto(write_report(page, tmp_path / "report.html").as_uri())
+        table = view.locator("table").nth(1)
+        names = table.locator("th").all_inner_texts()
+        own = next(place for place, name in enumerate(names) if "own score" in name)
+        for _ in range(2):  # what is missing comes last, whichever way
+            table.locator("th button").nth(own).click()
+            assert table.locator("tbody tr td:first-child").all_inner_texts()[-1] == "softmax"
+        assert view.evaluate("document.documentElement.scrollWidth <= window.innerWidth")

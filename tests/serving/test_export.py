@@ -160,10 +160,13 @@ def test_texts_of_any_length(tmp_path):
         check_same(dict(zip(names, session.run(names, {"inputs": part.numpy()}), strict=True)), network, part)
 
 
-def test_the_example_needs_numpy_and_onnxruntime_alone(tmp_path):
+@pytest.mark.parametrize(("takes", "gets"), [("bytes", "bytes"), ("floats", "bytes"), ("bytes", "floats")])
+def test_the_example_needs_numpy_and_onnxruntime_alone(tmp_path, takes, gets):
     images, network = images_and_network("small_cnn")
-    export_onnx(Deployed(network, THRESHOLD), images[:3], tmp_path / "model.onnx")
-    np.savez(tmp_path / "images.npz", images=images.numpy())
+    network.notes = {**network.notes, "largest_input": 1.0}
+    forms = {"bytes": images, "floats": images / 255}
+    export_onnx(Deployed(network, THRESHOLD), forms[takes][:3], tmp_path / "model.onnx")
+    np.savez(tmp_path / "images.npz", images=forms[gets].numpy())
     example = Path(__file__).parents[2] / "examples" / "onnx_only.py"
     code = (
         "import sys, runpy; sys.modules['torch'] = sys.modules['randomset'] = None;"

@@ -169,7 +169,11 @@ def test_the_board_keeps_its_place_while_it_is_drawn_on(page):
 
 
 def test_what_was_cleared_does_not_come_back(page):
-    page.route("**/predict*", lambda route: (time.sleep(0.5), route.continue_()))
+    def late(route):
+        time.sleep(0.5)
+        route.continue_()
+
+    page.route("**/predict*", late)
     page.locator("#samples button").first.click()
     page.click("#clear")
     page.wait_for_timeout(1000)

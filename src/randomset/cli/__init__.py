@@ -8,7 +8,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from randomset.cli import budget, compare, data, evaluate, export, paper, predict, report, serve, train
+from randomset.cli import budget, compare, data, demo, evaluate, export, paper, predict, report, serve, train
 from randomset.errors import RandomSetError
 
 __all__ = ["app", "main"]
@@ -20,6 +20,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 for command in (
+    demo.demo,
     data.data,
     budget.budget,
     train.train,

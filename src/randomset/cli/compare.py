@@ -152,8 +152,9 @@ def compare(
 
         first = {name: Evaluation.load(out / name / "seed-0" / MEASURED) for name in names}
         title = f"{len(names)} methods on {source}"
-        path = write_report(comparison_report(comparison, first, title=title), out / "report.html")
-        typer.echo(f"Wrote {path}.")
+        about = {"seeds": seeds, "ood": unknown, "ood_samples": ood_samples, "config": settings}
+        text = comparison_report(comparison, first, title=title, settings=about)
+        typer.echo(f"Wrote {write_report(text, out / 'report.html')}.")
 
 
 _STOPPED = "Stopped. The same command goes on from here."

@@ -202,16 +202,29 @@ def write_report_of(
         names = [braces(list(budget.names_of(i)), shorten=6) for i in range(budget.num_classes, len(budget))]
         overlaps = (budget.origin or {}).get("overlaps", [])
         if len(overlaps) == len(names):
-            sets = sorted(zip(names, overlaps, strict=True), key=lambda pair: -pair[1])[:50]
+            sets = sorted(zip(names, overlaps, strict=True), key=lambda pair: -pair[1])
     title = f"{run.resolve().name}: {result['run']['test']}"
     text = evaluation_report(result, title=title, gallery=groups, space=_clusters(run), sets=sets)
     return write_report(text, folder / "report.html")
 
 
 def _clusters(run: Path) -> Any:
+    """Return the ellipsoids of a run's classes; a report can do without."""
+    import numpy as np
+
+    if not (run / "clusters.json").exists():
+        return None
     try:
-        return json.loads((run / "clusters.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        found = json.loads((run / "clusters.json").read_text(encoding="utf-8"))
+        count = len(found["classes"])
+        points = np.array(found["points"], float).reshape(-1, 4)
+        shapes = [(np.shape(one["centre"]), np.shape(one["axes"])) for one in found["ellipsoids"]]
+        owners = [*points[:, 3], *(one["of"] for one in found["ellipsoids"])]
+        if set(shapes) - {((3,), (3, 3))} or not all(0 <= owner < count for owner in owners):
+            raise ValueError("other shapes")
+        return {**found, "radius": float(found["radius"])}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        typer.echo(f"The classes are not drawn in space: {run / 'clusters.json'} cannot be read.", err=True)
         return None
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from randomset.cli.evaluate import write_report_of
+from randomset.data.sources import Source
 from randomset.errors import FileFormatError, RandomSetError
 from randomset.runs.folders import check_writable
 from randomset.runs.inputs import NetworkInputs, few, own_data
@@ -32,6 +34,8 @@ def report(
             got=str(run),
             remedy="Open report.html there, or repeat the command that made it: nothing is trained again",
         )
+    if not run.is_dir():
+        raise FileFormatError("there is no such run folder", got=str(run))
     if not (run / "evaluation.json").exists():
         raise FileFormatError(
             "the run was not evaluated yet",
@@ -43,15 +47,23 @@ def report(
     result, network = Evaluation.load(run), load_model(run)
     about = result.numbers.get("run") or {}
     load = NetworkInputs(network, run, strict=False)
-    tested, others = None, {}
-    try:
-        tested, _, _ = own_data(run, load, about.get("test_source"))
-        for name, source in about.get("ood", {}).items():
-            others[name] = few(load(source, labelled=False), about.get("ood_samples"), about.get("seed", 0))
-        counts = {"test": tested, **others}
-        if other := [name for name, data in counts.items() if len(data) != len(result.predictions[name])]:
-            raise FileFormatError("the data have changed since", got=", ".join(other))
-    except RandomSetError as error:
-        typer.echo(f"There are no samples in the report: {error}", err=True)
-        tested, others = None, {}
+    seed, most = about.get("seed", 0), about.get("ood_samples")
+
+    def found(name: str, get: Callable[[], Source]) -> Source | None:
+        """Return data as they were, or say why their samples are missing."""
+        try:
+            data = get()
+            if len(data) != len(result.predictions[name]):
+                raise FileFormatError("the data have changed since", got=f"{len(data)} inputs")
+            return data
+        except RandomSetError as error:
+            typer.echo(f"The report has no samples of {name}: {error}", err=True)
+            return None
+
+    tested = found("test", lambda: own_data(run, load, about.get("test_source"))[0])
+    unknown = {
+        name: found(name, lambda source=source: few(load(source, labelled=False), most, seed))  # type: ignore[misc]
+        for name, source in about.get("ood", {}).items()
+    }
+    others = {name: data for name, data in unknown.items() if data is not None}
     typer.echo(f"Wrote {write_report_of(run, folder, result, network, tested, others)}.")

@@ -90,7 +90,7 @@ def summary_of(numbers: dict[str, Any]) -> list[str]:
         )
     if "timing" in numbers:
         one, many = numbers["timing"]["latency_ms"]["median"], numbers["timing"]["throughput"]["median"]
-        lines.append(f"A prediction takes {one:.2g} ms alone; in batches, {many:.3g} inputs per second.")
+        lines.append(f"A prediction takes {one:.2g} ms alone; in batches, {many:,.0f} inputs per second.")
     return lines
 
 

@@ -74,8 +74,8 @@ def gallery_of(
         doubt = result.predictions[name].scores["entropy"].double()
         passed = shown(source, doubt.argsort(), name, False)
         stopped = shown(source, doubt.argsort(descending=True), name, False)
-        groups.append((f"{name}: what it took for known", "Unknown inputs with the lowest entropy.", passed))
-        groups.append((f"{name}: what it stopped", "Unknown inputs with the highest entropy.", stopped))
+        groups.append((f"{name}: surest", "Unknown inputs with the lowest entropy.", passed))
+        groups.append((f"{name}: least sure", "Unknown inputs with the highest entropy.", stopped))
     return groups
 
 

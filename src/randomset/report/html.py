@@ -26,7 +26,7 @@ from randomset.report.detection_figures import right_answers
 __all__ = ["comparison_report", "evaluation_report", "write_report"]
 
 _UNITS = {"entropy": "bits", "non-specificity": "bits", "mutual information": "bits"}
-_QUANTILES, _POINTS = 401, 240
+_VALUES, _POINTS = 2001, 240
 Curve = list[tuple[float, float]]
 
 
@@ -45,12 +45,16 @@ class _Page:
         self.parts.append(f'<section id="{name}"><h2>{_text(title)}</h2>{_note(note)}{body}</section>')
 
     def chart(self, title: str, x: str, y: str, series: Mapping[str, Curve], **more: Any) -> str:
-        """Return the place of a chart; `more` are ranges, bars and straight lines."""
+        """Return the place of a chart; `more` are ranges, bars, straight lines and notes on the series."""
+        notes = more.pop("notes", {})
         spec = {
             "title": title,
             "x": {"name": x, "range": more.pop("x_range", None)},
             "y": {"name": y, "range": more.pop("y_range", None)},
-            "series": [{"name": name, "points": points} for name, points in series.items()],
+            "series": [
+                {"name": name, "points": points, "note": notes.get(name, "")}
+                for name, points in series.items()
+            ],
             **more,
         }
         self.content["charts"].append(spec)
@@ -62,6 +66,11 @@ class _Page:
         """Return the place of a row of samples."""
         self.content["gallery"].append(list(samples))
         return f'<div class="gallery" data-gallery="{len(self.content["gallery"]) - 1}"></div>'
+
+    def settings(self, settings: Mapping[str, Any]) -> None:
+        """Add how it was made."""
+        text = _text(json.dumps(sayable(settings), indent=1, ensure_ascii=False))
+        self.section("Settings", f"<details><summary>How it was made</summary><pre>{text}</pre></details>")
 
     def _links(self) -> str:
         items = "".join(f'<a href="#{name}">{_text(title)}</a>' for name, title in self.names.items())
@@ -91,6 +100,7 @@ def evaluation_report(
     gallery: Sequence[tuple[str, str, Sequence[Mapping[str, Any]]]] = (),
     space: Mapping[str, Any] | None = None,
     sets: Sequence[tuple[str, float]] = (),
+    most_sets: int = 50,
 ) -> str:
     """Return an evaluation as a page: words, curves, a threshold to move, samples, tables.
 
@@ -99,7 +109,8 @@ def evaluation_report(
         title: of the page.
         gallery: groups of samples: a title, a note, and what `gallery_of` gives.
         space: the ellipsoids of the classes, as a run's clusters.json has them.
-        sets: the sets of the budget with their overlaps.
+        sets: the sets of the budget with their overlaps, those that overlap most first.
+        most_sets: how many of them are shown.
 
     >>> import torch
     >>> from randomset.evaluation import evaluate
@@ -113,7 +124,8 @@ def evaluation_report(
         page.content["threshold"] = _thresholds(result)
         body = (
             '<div class="control"><label>Score <select></select></label>'
-            '<label for="limit">Threshold</label><input type="range" id="limit" min="0" max="1000"></div>'
+            '<label for="limit">Threshold</label><input type="range" id="limit" min="0" max="1000">'
+            '<button type="button" hidden>Back to the stored one</button></div>'
             '<p class="verdict" aria-live="polite"></p><figure><div class="plot"></div></figure>'
         )
         note = "Move the threshold and see how many inputs are kept, and how many unknown ones are stopped."
@@ -137,28 +149,31 @@ def evaluation_report(
         note = "Each ellipsoid holds most of a class. Drag to turn, scroll to zoom, click a name to hide it."
         page.section("Where classes overlap", body, note, "space")
     if sets:
-        table = Table(
-            "Sets of classes in the budget", ("set", "overlap"), tuple((name, f"{v:.3f}") for name, v in sets)
-        )
-        page.section(
-            "Sets that the network weighs", _table(table), "By intersection over union of ellipsoids."
-        )
+        rows = tuple((name, f"{overlap:.3f}") for name, overlap in sets[:most_sets])
+        note = "By intersection over union of ellipsoids."
+        if len(sets) > most_sets:
+            note += f" These are the first {most_sets} of {len(sets)}; budget.json has all."
+        if not space:
+            note += " Ellipsoids are drawn in three dimensions, of at most 100 classes."
+        table = Table("Sets of classes in the budget", ("set", "overlap"), rows)
+        page.section("Sets that the network weighs", _table(table), note)
     for table in result.tables:
         page.section(table.title, _table(table), table.note)
     if remarks := result.numbers.get("remarks"):
         page.section("Remarks", "<ul>" + "".join(f"<li>{_text(one)}</li>" for one in remarks) + "</ul>")
     if "run" in result:
-        settings = _text(json.dumps(result["run"], indent=1, ensure_ascii=False))
-        page.section(
-            "Settings", f"<details><summary>How it was made</summary><pre>{settings}</pre></details>"
-        )
+        page.settings(result["run"])
     return page.finished(title, _head(result))
 
 
 def comparison_report(
-    comparison: Comparison, first: Mapping[str, Evaluation], *, title: str = "Comparison"
+    comparison: Comparison,
+    first: Mapping[str, Evaluation],
+    *,
+    title: str = "Comparison",
+    settings: Mapping[str, Any] | None = None,
 ) -> str:
-    """Return several methods side by side as a page: the table, and the curves of one seed each."""
+    """Return several methods side by side as a page: the table, the curves of one seed each, the settings."""
     page = _Page()
     columns = comparison.columns
 
@@ -180,6 +195,8 @@ def comparison_report(
         page.section(f"Telling {name} from known inputs", body, f"Curves: entropy, first seed. {_ZOOM}")
     if costs := [column for column in columns if column.cost]:
         page.section("Cost", table(costs))
+    if settings:
+        page.settings(settings)
     leads: dict[str, list[str]] = {}
     for column in columns:
         if (best := column.best()) is not None:
@@ -228,7 +245,7 @@ def _head(result: Evaluation) -> str:
 
 
 def _thresholds(result: Evaluation) -> dict[str, Any]:
-    """Quantiles of every score on every data set: the script reads shares from them."""
+    """Sorted values of every score on every data set: the script counts how many are below a threshold."""
     found, right = {}, right_answers(result)
     names = [name for name in result.predictions["test"].scores if name != "rank average"]
     for score in names:
@@ -236,13 +253,13 @@ def _thresholds(result: Evaluation) -> dict[str, Any]:
         most = max(float(values.max()) for values in sets.values())
         order = np.argsort(sets["test"], kind="stable")
         among = np.cumsum(right[order]) / np.arange(1, len(right) + 1)
-        places = np.linspace(0, len(among) - 1, _QUANTILES).round().astype(int)
-        steps = np.linspace(0, 1, _QUANTILES)
         found[score] = {
             "unit": _UNITS.get(score, ""),
             "most": most or 1.0,
-            "right": _rounded(among[places]),
-            "sets": {name: _rounded(np.quantile(values, steps)) for name, values in sets.items()},
+            "right": _some(among),
+            "sets": {
+                name: {"size": len(values), "values": _some(np.sort(values))} for name, values in sets.items()
+            },
         }
     threshold = result["threshold"]
     return {"score": threshold["score"], "value": threshold["value"], "scores": found}
@@ -263,17 +280,18 @@ def _curves(page: _Page, lines: Mapping[str, tuple[NDArray[Any], NDArray[Any]]])
 
     roc: dict[str, Curve] = {}
     precise: dict[str, Curve] = {}
+    areas: dict[str, str] = {}
     for name, (known, other) in lines.items():
         scores, target = np.r_[known, other], np.r_[np.zeros(len(known)), np.ones(len(other))]
         false, true, _ = roc_curve(target, scores)
         precision, recall, _ = precision_recall_curve(target, scores)
-        roc[f"{name}: {roc_auc_score(target, scores):.3f}"] = _thinned(false, true)
+        roc[name], areas[name] = _thinned(false, true), f"{roc_auc_score(target, scores):.3f}"
         precise[name] = _thinned(recall[::-1], precision[::-1])
     unit = {"x_range": [0, 1], "y_range": [0, 1]}
     return [
         page.chart(
             "ROC, with its area", "test inputs taken for unknown", "unknown inputs found", roc,
-            aids=[[[0, 0], [1, 1]]], **unit,
+            aids=[[[0, 0], [1, 1]]], notes=areas, **unit,
         ),
         page.chart("Precision, recall", "unknown inputs found", "truly unknown among those", precise, **unit),
     ]  # fmt: skip
@@ -316,8 +334,14 @@ def _selective(page: _Page, result: Evaluation) -> str:
 
 def _levels(page: _Page, result: Evaluation, name: str) -> list[str]:
     unit = "rotation, degrees" if name == "rotation" else "noise, standard deviation"
+    levels = [row["level"] for row in result[name]]
     rows = sorted(
-        ({**row, "level": _middle(row["level"])} for row in result[name]), key=lambda row: row["level"]
+        (
+            {**row, "level": _middle(row["level"])}
+            for row in result[name]
+            if not any(_holds(row["level"], other) for other in levels)  # it stands in the table alone
+        ),
+        key=lambda row: row["level"],
     )
     accuracy = {"accuracy": [(row["level"], 100 * row["accuracy"]) for row in rows]}
     doubt = {
@@ -338,6 +362,16 @@ def _top(series: Mapping[str, Curve]) -> float:
 def _middle(level: Any) -> float:
     """Place a level on an axis: nothing is zero, a range its middle."""
     return 0.0 if level is None else float(np.mean(level))
+
+
+def _holds(level: Any, other: Any) -> bool:
+    """Say whether a range contains another level.
+
+    >>> _holds((0, 360), (0, 15)), _holds((0, 15), (0, 15)), _holds(0.3, 0.1)
+    (True, False, False)
+    """
+    ranges = [one for one in (level, other) if isinstance(one, Sequence)]
+    return len(ranges) == 2 and level != other and level[0] <= other[0] and other[1] <= level[1]
 
 
 def _charts(charts: Sequence[str]) -> str:
@@ -372,8 +406,10 @@ def _thinned(x: NDArray[Any], y: NDArray[Any]) -> Curve:
     return [(round(float(a), 5), round(float(b), 5)) for a, b in zip(x[places], y[places], strict=True)]
 
 
-def _rounded(values: NDArray[Any]) -> list[float]:
-    return [float(f"{value:.5g}") for value in values]
+def _some(values: NDArray[Any]) -> list[float]:
+    """Take evenly spaced values of many, with seven digits."""
+    places = np.linspace(0, len(values) - 1, min(len(values), _VALUES)).round().astype(int)
+    return [float(f"{value:.7g}") for value in values[places]]
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -95,7 +95,13 @@ class Deployed(nn.Module):
                 [list(budget.names_of(place)) for place in range(len(budget))], ensure_ascii=False
             ),
             "threshold": json.dumps(threshold),
-            "input": json.dumps({"shape": list(example.shape[1:]), "dtype": str(example.dtype)[6:]}),
+            "input": json.dumps(
+                {
+                    "shape": list(example.shape[1:]),
+                    "dtype": str(example.dtype)[6:],
+                    "largest": 255 if example.dtype == torch.uint8 else notes.get("largest_input"),
+                }
+            ),
             "tokens": json.dumps(notes.get("tokens")),
             "entropy": "bits",
         }

@@ -18,11 +18,11 @@ function shape(tag, attributes, parent) {
 }
 
 const colour = (place) => `var(--s${place % 8})`;
-const short = (value) => Number(value.toPrecision(3)).toString();
+const short = (value, digits = 3) => Number(value.toPrecision(digits)).toString();
 
 // -- lines and bars ----------------------------------------------------------------------------
 
-const W = 560, H = 330, LEFT = 58, RIGHT = 14, TOP = 12, BOTTOM = 46;
+const H = 330, LEFT = 58, RIGHT = 14, TOP = 12, BOTTOM = 46;
 
 function ticks(low, high) {
   const span = high - low || 1;
@@ -33,15 +33,16 @@ function ticks(low, high) {
   return found;
 }
 
-/** Draw a chart into a figure; it can be zoomed by dragging, read with the pointer or the arrow keys. */
+/** Draw a chart into a figure; it can be zoomed by dragging, read with the pointer or the arrow keys. Returns what moves its aids. */
 function chart(figure, spec) {
   const box = figure.querySelector(".plot");
+  let W = 560;
   const all = spec.series.flatMap((one) => one.points);
   const range = (side, axis) => axis.range || [Math.min(...all.map((p) => p[side])), Math.max(...all.map((p) => p[side]))];
   const whole = { x: range(0, spec.x), y: range(1, spec.y) };
   let view = structuredClone(whole);
   const shown = spec.series.map(() => true);
-  const svg = shape("svg", { viewBox: `0 0 ${W} ${H}`, tabindex: 0, role: "img", "aria-label": spec.title }, box);
+  const svg = shape("svg", { tabindex: 0, role: "img", "aria-label": spec.title }, box);
   const tip = element("div", "tip");
   tip.hidden = true;
   box.append(tip);
@@ -99,15 +100,14 @@ function chart(figure, spec) {
       const row = element("div");
       const dot = element("i");
       dot.style.cssText = `display:inline-block;width:.7em;height:.7em;border-radius:50%;margin-right:.4em;background:${colour(place)}`;
-      row.append(dot, `${spec.series[place].name}: ${short(point[1])}`);
+      row.append(dot, `${spec.series[place].name}: ${short(point[1], 4)}`);
       tip.append(row);
       shape("circle", { class: "cursor", cx: toX(point[0]), cy: toY(point[1]), r: 4, fill: colour(place) }, svg);
     });
     tip.hidden = false;
-    const share = px / W;
-    tip.style.left = share < 0.55 ? `calc(${100 * share}% + 12px)` : "auto";
-    tip.style.right = share < 0.55 ? "auto" : `calc(${100 * (1 - share)}% + 12px)`;
-    tip.style.top = "12px";
+    const [room, at0] = [box.clientWidth, px / W * box.clientWidth];
+    const side = at0 < room / 2 ? at0 + 12 : at0 - 12 - tip.offsetWidth;
+    tip.style.left = `${Math.min(Math.max(side, 0), Math.max(room - tip.offsetWidth, 0))}px`;
   }
   function quiet() {
     tip.hidden = true;
@@ -118,7 +118,7 @@ function chart(figure, spec) {
     return [(event.clientX - area.left) * W / area.width, (event.clientY - area.top) * H / area.height];
   };
   let corner = null, cursor = null;
-  svg.addEventListener("pointerdown", (event) => { if (event.pointerType === "mouse") { corner = place(event); event.preventDefault(); svg.focus(); } });
+  svg.addEventListener("pointerdown", (event) => { if (event.pointerType === "mouse") { corner = place(event); svg.setPointerCapture(event.pointerId); event.preventDefault(); svg.focus(); } });
   svg.addEventListener("pointermove", (event) => {
     const [px, py] = place(event);
     if (corner) {
@@ -131,7 +131,7 @@ function chart(figure, spec) {
     } else quiet();
   });
   svg.addEventListener("pointerleave", quiet);
-  window.addEventListener("pointerup", (event) => {
+  svg.addEventListener("pointerup", (event) => {
     if (!corner) return;
     const [px, py] = place(event);
     const [x, y] = corner;
@@ -155,12 +155,20 @@ function chart(figure, spec) {
   const legend = element("div", "legend");
   if (spec.series.length > 1) {
     spec.series.forEach((one, place) => {
-      legend.append(switched(one.name, colour(place), (on) => { shown[place] = on; draw(); }));
+      legend.append(switched(one.note ? `${one.name}: ${one.note}` : one.name, colour(place), (on) => { shown[place] = on; draw(); }));
     });
   }
   legend.append(reset);
   figure.append(legend);
-  draw();
+  function fit() { // letters keep their size on a narrow screen
+    W = Math.min(Math.max(box.clientWidth, 300), 560);
+    svg.setAttribute("viewBox", `0 0 ${W} ${H}`);
+    quiet();
+    draw();
+  }
+  new ResizeObserver(fit).observe(box);
+  fit();
+  return (aids) => { spec.aids = aids; draw(); };
 }
 
 /** A button of a legend that shows or hides something. */
@@ -181,53 +189,54 @@ function switched(name, tint, change) {
 
 // -- the threshold -----------------------------------------------------------------------------
 
-/** The share of values at most `limit`, from evenly spaced quantiles. */
-function share(quantiles, limit) {
-  let low = 0, high = quantiles.length;
+/** How many of `size` sorted values are at most `limit`; of many values only evenly spaced ones are here. */
+function counted({ values, size }, limit) {
+  let low = 0, high = values.length;
   while (low < high) {
     const middle = (low + high) >> 1;
-    if (quantiles[middle] <= limit) low = middle + 1; else high = middle;
+    if (values[middle] <= limit) low = middle + 1; else high = middle;
   }
-  if (low === 0) return 0;
-  if (low === quantiles.length) return 1;
-  const [before, after] = [quantiles[low - 1], quantiles[low]];
-  return (low - 1 + (limit - before) / (after - before)) / (quantiles.length - 1);
+  return [low, low === 0 ? 0 : Math.round((low - 1) * (size - 1) / Math.max(values.length - 1, 1)) + 1];
 }
 
 function threshold(section, data) {
-  const slider = section.querySelector("input"), choice = section.querySelector("select");
+  const slider = section.querySelector("input"), choice = section.querySelector("select"), stored = section.querySelector("button");
   const verdict = section.querySelector(".verdict"), figure = section.querySelector("figure");
   for (const name of Object.keys(data.scores)) choice.append(new Option(name, name));
-  choice.value = data.score;
   const percent = (value) => `${(100 * value).toFixed(1)} %`;
+  let aim = null;
   function say(limit) {
     const score = data.scores[choice.value];
-    const kept = share(score.sets.test, limit);
-    const right = score.right[Math.round(kept * (score.right.length - 1))];
+    const share = (set) => counted(set, limit)[1] / set.size;
+    const kept = share(score.sets.test);
+    const right = score.right[Math.max(counted(score.sets.test, limit)[0] - 1, 0)];
     const others = Object.keys(score.sets).filter((name) => name !== "test");
-    const stopped = others.map((name) => `${percent(1 - share(score.sets[name], limit))} of ${name}`);
+    const stopped = others.map((name) => `${percent(1 - share(score.sets[name]))} of ${name}`);
     const unit = score.unit ? ` ${score.unit}` : "";
-    verdict.textContent = `An input counts as known where its ${choice.value} is at most ${short(limit)}${unit}: this keeps ${percent(kept)} of the test inputs` +
+    verdict.textContent = `An input counts as known where its ${choice.value} is at most ${short(limit, 4)}${unit}: this keeps ${percent(kept)} of the test inputs` +
       (kept > 0 ? `, of which ${percent(right)} are classified rightly` : "") + (stopped.length ? `, and stops ${stopped.join(", ")}.` : ".");
-    slider.setAttribute("aria-valuetext", `${short(limit)}${unit}`);
+    slider.setAttribute("aria-valuetext", `${short(limit, 4)}${unit}`);
+    stored.hidden = choice.value === data.score && limit === data.value;
+    aim([[[limit, 0], [limit, 100]]]);
+  }
+  function start() {
+    const score = data.scores[choice.value], test = score.sets.test.values;
     figure.querySelector(".plot").replaceChildren();
     figure.querySelectorAll(".legend").forEach((one) => one.remove());
-    chart(figure, {
+    aim = chart(figure, {
       title: `Share of inputs with a lower ${choice.value}`,
       x: { name: choice.value + (score.unit ? `, ${score.unit}` : ""), range: [0, score.most] },
       y: { name: "share of inputs, %", range: [0, 100] },
-      series: Object.entries(score.sets).map(([name, values]) => ({ name: name === "test" ? "test inputs" : name, points: values.map((value, i) => [value, 100 * i / (values.length - 1)]) })),
-      aids: [[[limit, 0], [limit, 100]]],
+      series: Object.entries(score.sets).map(([name, { values }]) => ({ name: name === "test" ? "test inputs" : name, points: values.map((value, i) => [value, 100 * (i + 1) / values.length]) })),
     });
-  }
-  function start() {
-    const score = data.scores[choice.value];
-    const own = choice.value === data.score ? data.value : score.sets.test[Math.round(0.95 * (score.sets.test.length - 1))];
+    const own = choice.value === data.score ? data.value : test[Math.round(0.95 * (test.length - 1))];
     slider.value = Math.round(1000 * own / score.most);
     say(own); // the slider knows a thousand places only
   }
   slider.addEventListener("input", () => say(data.scores[choice.value].most * slider.value / 1000));
   choice.addEventListener("change", start);
+  stored.addEventListener("click", () => { choice.value = data.score; start(); });
+  choice.value = data.score;
   start();
 }
 
@@ -283,6 +292,8 @@ function sample(one) {
 function space(section, data) {
   const canvas = section.querySelector("canvas"), pen = canvas.getContext("2d");
   const shown = data.classes.map(() => true);
+  const dark = window.matchMedia("(prefers-color-scheme: dark)");
+  const tint = (of) => (dark.matches ? lighter(data.colours[of]) : data.colours[of]);
   let [turn, tilt, zoom] = [0.6, 0.35, 1];
   const rings = data.ellipsoids.map(({ centre, axes, of }) => {
     const found = [];
@@ -309,7 +320,7 @@ function space(section, data) {
     canvas.height = height * ratio;
     pen.setTransform(ratio, 0, 0, ratio, 0, 0);
     pen.clearRect(0, 0, width, height);
-    const scale = zoom * 0.62 * Math.min(width, height) / reach;
+    const scale = zoom * 0.49 * Math.min(width, height) / reach;
     const [ct, st, cv, sv] = [Math.cos(turn), Math.sin(turn), Math.cos(tilt), Math.sin(tilt)];
     const seen = (p) => {
       const [x, y, z] = p.map((v, d) => v - middle[d]);
@@ -320,12 +331,12 @@ function space(section, data) {
       if (!shown[of]) continue;
       const [px, py, depth] = seen([x, y, z]);
       pen.globalAlpha = 0.55 - 0.25 * depth / reach;
-      pen.fillStyle = data.colours[of];
+      pen.fillStyle = tint(of);
       pen.fillRect(px - 1, py - 1, 2, 2);
     }
     const lines = rings.flatMap((one) => (shown[one.of] ? one.rings.map((ring) => ({ of: one.of, points: ring.map(seen) })) : []));
     for (const { of, points } of lines) {
-      pen.strokeStyle = data.colours[of];
+      pen.strokeStyle = tint(of);
       for (let i = 1; i < points.length; i += 1) {
         pen.globalAlpha = Math.min(Math.max(0.5 - 0.4 * points[i][2] / reach, 0.12), 0.95);
         pen.lineWidth = 1.3 - 0.5 * points[i][2] / reach;
@@ -359,8 +370,15 @@ function space(section, data) {
   const legend = element("div", "legend");
   data.classes.forEach((name, place) => legend.append(switched(name, data.colours[place], (on) => { shown[place] = on; draw(); })));
   section.append(legend);
+  dark.addEventListener("change", draw);
   new ResizeObserver(draw).observe(canvas);
   draw();
+}
+
+/** A colour half way to white, which can be seen on a dark ground. */
+function lighter(hex) {
+  const parts = [1, 3, 5].map((place) => parseInt(hex.slice(place, place + 2), 16));
+  return `rgb(${parts.map((part) => Math.round((part + 255) / 2)).join(" ")})`;
 }
 
 // -- tables ------------------------------------------------------------------------------------
@@ -375,9 +393,11 @@ function sortable(table) {
       const down = head.getAttribute("aria-sort") !== "descending";
       table.querySelectorAll("th").forEach((one) => one.removeAttribute("aria-sort"));
       head.setAttribute("aria-sort", down ? "descending" : "ascending");
-      const value = (row) => { const text = row.cells[column].textContent; const number = parseFloat(text); return Number.isNaN(number) ? text : number; };
-      const rows = [...table.tBodies[0].rows].sort((a, b) => { const [x, y] = [value(a), value(b)]; return (x > y ? 1 : x < y ? -1 : 0) * (down ? -1 : 1); });
-      table.tBodies[0].append(...rows);
+      const text = (row) => row.cells[column].textContent.trim();
+      const words = column === 0;
+      const order = (a, b) => (words ? text(a).localeCompare(text(b)) : parseFloat(text(a)) - parseFloat(text(b))) * (down ? -1 : 1);
+      const every = [...table.tBodies[0].rows], missing = every.filter((row) => !words && Number.isNaN(parseFloat(text(row))));
+      table.tBodies[0].append(...every.filter((row) => !missing.includes(row)).sort(order), ...missing); // what is missing comes last
     });
   });
 }
