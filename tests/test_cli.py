@@ -765,6 +765,15 @@ class TestTexts:
         assert len(lines) == 90
         assert {line["label"] for line in lines} <= {"cats", "dogs", "birds"}
 
+    def test_rows_keep_their_numbers(self, read):
+        """Also where a document is empty; the column may be called otherwise than in the training."""
+        folder, _ = read
+        (folder / "letters.csv").write_text("n,body\n1,cats purr\n2,\n\n4,dogs bark\n")
+        out = run("predict", "run", "letters.csv", "--text-column", "body", cwd=folder)
+        assert out.returncode == 0, out.stderr
+        assert [line["row"] for line in csv.DictReader(io.StringIO(out.stdout))] == ["0", "3"]
+        assert "rows without text are left out: 1, 2" in out.stderr
+
     def test_it_is_measured_like_any_other(self, read):
         folder, _ = read
         out = run("evaluate", "run", "--ood", "strange=strange.csv", "--no-figures", cwd=folder)
@@ -822,6 +831,11 @@ class TestTexts:
             (["train", "digits", "--backbone", "small_cnn", "--weights", "default"], "no published weights"),
             (["train", "digits", "--weights", "nothing.pt"], "no file of weights; got nothing.pt"),
             (["predict", "run", "digits"], "the network takes texts; got digits with images"),
+            (["predict", "run", "texts.csv", "--text-column", "body"], "no such column of texts; got body"),
+            (
+                ["train", "digits", "--backbone", "mlp", "--weights", "texts.csv"],
+                "damaged, or of another kind",
+            ),
         ],
     )
     def test_mistakes(self, read, arguments, message, monkeypatch, capsys):

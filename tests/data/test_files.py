@@ -172,13 +172,23 @@ class TestFolders:
 
 
 class TestTables:
+    def test_rows_keep_their_numbers_where_others_are_left_out(self, tmp_path):
+        path = tmp_path / "letters.csv"
+        path.write_text("text,n\nhello,1\n,2\n\ngood day,4\n")
+        source = load_source(path, labelled=False)
+        assert (source.inputs, source.rows) == (["hello", "good day"], (0, 3))
+        assert source.part(torch.tensor([1])).rows == (3,)
+        path.write_text("a,b\n1,2\n\n3,4\n")
+        assert load_source(path, labelled=False).rows == (0, 2)
+
     def test_texts(self, tmp_path):
         path = tmp_path / "news.csv"
         path.write_text('category,text\nsport,"a goal, late"\ntech,a phone\nsport,\n')
         source = load_source(path)
         assert (source.kind, source.inputs) == ("text", ["a goal, late", "a phone"])
         assert (source.classes, source.labels.tolist()) == (("sport", "tech"), [0, 1])
-        assert source.remarks == ("1 rows without text are left out",)
+        assert source.remarks == ("rows without text are left out: 2",)
+        assert source.rows is None  # the others stand where they stood
         assert source.part(torch.tensor([1])).inputs == ["a phone"]
 
     @pytest.mark.parametrize("ending", ["csv", "parquet"])

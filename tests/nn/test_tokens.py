@@ -1,14 +1,18 @@
 """Texts: tokens, an encoder of Hugging Face with random weights, and networks that stand on it."""
 
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from randomset import Budget, RandomSetNetwork
 from randomset.errors import RandomSetError
 from randomset.nn import backbones
 from randomset.nn.tokens import TokenEncoder, load_tokenizer, most_tokens, tokenised
+from tests.nn.test_weights import Evil
 from tests.texts import tiny_bert
 
 pytestmark = pytest.mark.slow  # transformers takes seconds to import
@@ -45,6 +49,95 @@ class TestTokens:
         with pytest.raises(RandomSetError, match="not on this machine") as error:
             load_tokenizer("nobody/no-such-model")
         assert "hf:FOLDER" in str(error.value)
+
+
+class TestDamage:
+    """A folder in which something is missing or wrong says so; nothing is trained on random weights."""
+
+    @pytest.fixture
+    def copy(self, folder, tmp_path):
+        return Path(shutil.copytree(folder, tmp_path / "copy"))
+
+    def test_no_tokenizer(self, copy):
+        for file in copy.glob("tokenizer*"):
+            file.unlink()
+        with pytest.raises(RandomSetError, match="has no tokenizer"):
+            load_tokenizer(copy)
+
+    def test_weights_of_another_network(self, copy, capsys):
+        save_file({"x.weight": torch.zeros(2)}, copy / "model.safetensors", {"format": "pt"})
+        with pytest.raises(
+            RandomSetError, match=r"another architecture.*missing \(.*unknown to it \(x.weight\)"
+        ):
+            backbones.build(f"hf:{copy}", weights="default")
+        assert "newly initialized" not in capsys.readouterr().err
+
+    def test_weights_that_are_cut_short(self, copy):
+        whole = (copy / "model.safetensors").read_bytes()
+        (copy / "model.safetensors").write_bytes(whole[: len(whole) // 2])
+        with pytest.raises(RandomSetError, match="cannot be loaded from its folder"):
+            backbones.build(f"hf:{copy}", weights="default")
+
+    def test_weights_of_another_size(self, copy):
+        settings = json.loads((copy / "config.json").read_text())
+        (copy / "config.json").write_text(json.dumps({**settings, "hidden_size": 24}))
+        with pytest.raises(RandomSetError, match="cannot be loaded from its folder"):
+            backbones.build(f"hf:{copy}", weights="default")
+
+    def test_weights_that_run_code(self, copy, capsys):
+        (copy / "model.safetensors").unlink()
+        torch.save({"x": Evil()}, copy / "pytorch_model.bin")
+        with pytest.raises(RandomSetError, match="cannot be loaded from its folder"):
+            backbones.build(f"hf:{copy}", weights="default")
+        assert "never" not in capsys.readouterr().out
+
+    def test_its_own_file_by_name(self, folder, tmp_path):
+        tokens = tokenised(TEXTS, load_tokenizer(folder))
+        expected = backbones.build(f"hf:{folder}", weights="default").eval()(tokens)
+        state = {**load_file(folder / "model.safetensors"), "embeddings.position_ids": torch.arange(32)[None]}
+        save_file(state, tmp_path / "old.safetensors")  # older files hold what newer networks compute
+        for file in (folder / "model.safetensors", tmp_path / "old.safetensors"):
+            assert torch.equal(backbones.build(f"hf:{folder}", weights=file).eval()(tokens), expected)
+        torch.save(torch.nn.Linear(2, 2).state_dict(), tmp_path / "other.pt")
+        with pytest.raises(RandomSetError, match="another architecture"):
+            backbones.build(f"hf:{folder}", weights=tmp_path / "other.pt")
+
+
+@pytest.fixture(scope="module")
+def transformer(tmp_path_factory):
+    """A vision transformer of one layer."""
+    from transformers import ViTConfig, ViTModel
+
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    place = tmp_path_factory.mktemp("vit")
+    ViTModel(ViTConfig(image_size=16, patch_size=8, **sizes)).save_pretrained(str(place))
+    return place
+
+
+class TestImages:
+    def test_grey_images_are_repeated_for_trained_weights(self, transformer, tmp_path):
+        backbone = backbones.build(
+            f"hf:{transformer}", weights="default", in_channels=1, image_size=16
+        ).eval()
+        grey = torch.rand(2, 1, 16, 16)
+        assert torch.equal(backbone(grey), backbone(grey.expand(-1, 3, -1, -1)))
+        assert "0.5" in backbone.habits.remark
+        network = RandomSetNetwork(backbone, Budget.singletons(3)).eval()
+        network.save(tmp_path)
+        assert torch.equal(RandomSetNetwork.load(tmp_path)(grey), network(grey))
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"in_channels": 4, "weights": "default"}, "for images of 3 channels; got 4"),
+            ({"image_size": 32, "weights": "default"}, "one size only.*expected 16 × 16.*--size 16"),
+            ({"image_size": 20}, "cannot be cut into.*expected a multiple of 8.*--size 16"),
+        ],
+    )
+    def test_images_that_do_not_fit(self, transformer, options, message):
+        with pytest.raises(RandomSetError, match=message):
+            backbones.build(f"hf:{transformer}", **options)
 
 
 class TestEncoder:

@@ -2,10 +2,12 @@
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import nn
 
 from randomset import Budget, RandomSetLoss, RandomSetNetwork
 from randomset.nn import backbones
+from randomset.nn.foreign import usual_size
 from randomset.training.preparation import backbone_for
 
 BUDGET = Budget.from_sets([(0, 1), (2, 3, 4)], 10)
@@ -106,8 +108,82 @@ class TestImages:
         with pytest.raises(ValueError, match=message):
             backbones.build(name)
 
+    def test_sizes_that_cannot_be_cut_into_patches(self):
+        for name in ("torchvision:vit_b_16", "timm:vit_tiny_patch16_224"):
+            with pytest.raises(
+                ValueError, match=r"patches; got images of 60 × 60.*multiple of 16.*--size 64"
+            ):
+                backbones.build(name, image_size=60)
+
 
 class TestWeights:
+    def test_grey_images_into_a_network_of_colours(self, tmp_path):
+        import timm
+        import torchvision
+
+        from randomset.training.preparation import kept_features, preprocess_for
+
+        torch.save(timm.create_model("resnet18").state_dict(), tmp_path / "timm.pth")
+        torch.save(torchvision.models.resnet18().state_dict(), tmp_path / "torchvision.pth")
+        grey = torch.rand(4, 1, 32, 32)
+        for library in ("timm", "torchvision"):
+            backbone = backbone_for(
+                f"{library}:resnet18", grey, weights=str(tmp_path / f"{library}.pth")
+            ).eval()
+            assert torch.equal(backbone(grey), backbone(grey.expand(-1, 3, -1, -1)))
+            assert kept_features(backbone, preprocess_for(backbone, grey), grey).shape == (4, 512)
+            network = RandomSetNetwork(backbone, BUDGET).eval()
+            network.save(tmp_path / library)
+            assert torch.equal(RandomSetNetwork.load(tmp_path / library)(grey), network(grey))
+            with pytest.raises(ValueError, match=r"3 channels|colour images"):
+                backbone_for(
+                    f"{library}:resnet18", torch.rand(2, 4, 32, 32), weights=str(tmp_path / f"{library}.pth")
+                )
+
+    def test_a_transformer_at_another_size(self, tmp_path):
+        """The embeddings of its places are stretched."""
+        import timm
+        import torchvision
+
+        torch.save(timm.create_model("vit_tiny_patch16_224").state_dict(), tmp_path / "timm.pth")
+        torch.save(torchvision.models.vit_b_32().state_dict(), tmp_path / "torchvision.pth")
+        images = torch.rand(2, 3, 64, 64)
+        for library, name in (("timm", "vit_tiny_patch16_224"), ("torchvision", "vit_b_32")):
+            file = tmp_path / f"{library}.pth"
+            backbone = backbones.build(f"{library}:{name}", image_size=64, weights=file).eval()
+            assert backbone(images).isfinite().all()
+
+    def test_two_classifiers(self, tmp_path):
+        import timm
+
+        model = timm.create_model("deit_tiny_distilled_patch16_224")
+        torch.save(model.state_dict(), tmp_path / "w.pth")
+        backbone = backbones.build("timm:deit_tiny_distilled_patch16_224", weights=tmp_path / "w.pth").eval()
+        assert backbone(torch.rand(2, 3, 224, 224)).shape == (2, 192)
+
+    @pytest.mark.parametrize(
+        ("name", "message"),
+        [
+            ("timm:botnet50ts_256", "no weights are published"),
+            ("torchvision:fcn_resnet50", "torchvision has no such model"),
+        ],
+    )
+    def test_none_are_published(self, name, message):
+        with pytest.raises(ValueError, match=message):
+            backbones.build(name, weights="default")
+        if name.startswith("torchvision"):
+            with pytest.raises(ValueError, match=message):
+                usual_size(name)
+
+    def test_a_file_put_where_it_was_asked_for(self, monkeypatch, tmp_path):
+        import timm
+
+        monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+        (tmp_path / "hub" / "checkpoints").mkdir(parents=True)
+        place = tmp_path / "hub" / "checkpoints" / "resnet18.a1_in1k.safetensors"
+        save_file(timm.create_model("resnet18").state_dict(), place)
+        assert backbones.build("timm:resnet18", weights="default").habits is not None
+
     @pytest.mark.parametrize("name", ["torchvision:resnet18", "timm:resnet18", "timm:vit_tiny_patch16_224"])
     def test_a_file(self, name, tmp_path):
         import timm
@@ -133,7 +209,7 @@ class TestWeights:
         ("name", "file"),
         [
             ("torchvision:resnet18", "resnet18-f37072fd.pth in"),
-            ("timm:resnet18", "model.safetensors of timm/resnet18"),
+            ("timm:resnet18", "called resnet18.a1_in1k.safetensors, in"),
         ],
     )
     def test_what_cannot_be_fetched_is_named(self, name, file, monkeypatch, tmp_path):

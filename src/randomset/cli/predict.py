@@ -35,6 +35,9 @@ def predict(
     probabilities: Annotated[
         bool, typer.Option("--probabilities", help="add a column for each class to csv")
     ] = False,
+    text_column: Annotated[
+        str | None, typer.Option(help="the column of texts in a table; else that of the training")
+    ] = None,
     batch_size: Annotated[int, typer.Option(help="inputs that go through the network at once")] = 256,
     strict: Annotated[bool, typer.Option("--strict", help="stop at an image that cannot be read")] = False,
 ) -> None:
@@ -54,7 +57,7 @@ def predict(
     from randomset.training.rival_storage import load_model
 
     model, threshold = load_model(run), Threshold.load(run)
-    load = NetworkInputs(model, run, strict)
+    load = NetworkInputs(model, run, strict, text_column)
     loaded = [(name, load(name, labelled=False)) for name in inputs]
     for name, source in loaded:
         for remark in source.remarks:
@@ -70,12 +73,13 @@ def predict(
         for name, source in loaded:
             answers = Answers(model, source.inputs, batch_size, name, threshold)
             names = [name] * len(answers) if source.files is None else source.files
+            rows = range(len(answers)) if source.rows is None else source.rows
             for row, line in enumerate(answers):
                 if format == "csv":
                     more = answers.probabilities[row].tolist() if probabilities else []
-                    writer.writerow([names[row], row, *map(_short, line.values()), *map(_short, more)])
+                    writer.writerow([names[row], rows[row], *map(_short, line.values()), *map(_short, more)])
                 else:
-                    whole = {"input": names[row], "row": row, **line, **answers.details(row)}
+                    whole = {"input": names[row], "row": rows[row], **line, **answers.details(row)}
                     stream.write(json.dumps(whole, ensure_ascii=False) + "\n")
             count += len(answers)
     if out is not None:

@@ -29,6 +29,8 @@ class Table:
     remarks: tuple[str, ...]
     columns: tuple[str, ...] | None = None
     """The names of the features."""
+    rows: tuple[int, ...] | None = None
+    """Where each input stands in the file, counted from 0, if some were left out."""
 
 
 def read_table(
@@ -43,14 +45,18 @@ def read_table(
     Without names, the column of labels is called label, labels, class, category, target or y, that of texts
     text, texts, content, sentence or document, or is the only other column. Without a column of texts, all
     others must be numbers; `columns` names those to use, in their order. Rows without text are left out, and
-    so are numbered rows that pandas wrote without a name; both is told.
+    so are numbered rows that pandas wrote without a name; both is told. Where no labels are needed,
+    empty lines count as rows, so that the others keep their numbers.
     """
     try:
         import pandas
     except ImportError:
         raise MissingPackageError("pandas", "data") from None
     try:
-        frame = pandas.read_parquet(path) if path.suffix == ".parquet" else pandas.read_csv(path)
+        if path.suffix == ".parquet":
+            frame = pandas.read_parquet(path).reset_index(drop=True)
+        else:
+            frame = pandas.read_csv(path, skip_blank_lines=labelled)
     except ImportError:
         raise MissingPackageError("pyarrow", "data") from None
     except (ValueError, OSError, MemoryError) as error:  # of the parsers too, which are kinds of ValueError
@@ -88,11 +94,17 @@ def read_table(
         if empty.all():
             raise FileFormatError("the column of texts is empty", got=f"{text} of {path}")
         if empty.any():
-            remarks.append(f"{int(empty.sum())} rows without text are left out")
+            places = empty.to_numpy().nonzero()[0].tolist()
+            more = f" and {len(places) - 5} more" if len(places) > 5 else ""
+            remarks.append(f"rows without text are left out: {', '.join(map(str, places[:5]))}{more}")
             frame = frame[~empty]
-    labels = None if label is None else _labels(frame[label], path)
+    elif not labelled:
+        frame = frame.dropna(how="all")
+    labels = None if label is None or not labelled else _labels(frame[label], path)
+    rows = tuple(int(place) for place in frame.index)
+    kept = None if rows == tuple(range(len(rows))) else rows
     if text is not None:
-        return Table("text", [str(value) for value in frame[text]], labels, tuple(remarks))
+        return Table("text", [str(value) for value in frame[text]], labels, tuple(remarks), rows=kept)
     if words or not others:
         raise FileFormatError(
             "columns of the table hold no numbers" if words else "the table has no columns to learn from",
@@ -105,12 +117,12 @@ def read_table(
         row, column = (int(place) for place in np.argwhere(bad)[0])
         raise RandomSetError(
             "a cell of the table is no finite number",
-            got=f"column {others[column]}, row {row} of {path}",
+            got=f"column {others[column]}, row {rows[row]} of {path}",
             remedy="Fill the gaps or remove these rows first",
         )
     if columns is None:
         remarks.append(f"the features are the columns {', '.join(others)}")
-    return Table("features", torch.from_numpy(values), labels, tuple(remarks), tuple(others))
+    return Table("features", torch.from_numpy(values), labels, tuple(remarks), tuple(others), kept)
 
 
 def _label_column(

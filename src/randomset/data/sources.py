@@ -35,7 +35,8 @@ class Source:
     Images are (n × C × H × W), bytes or floats; features are (n × F); texts are a list, or numbers of tokens
     (n × T) filled up with −1. Labels are class indices (n), −1 where there is none, or a mask of set-valued
     labels (n × N). `remarks` say what was done to the data, `files` where each input comes from if each has a
-    file of its own, `columns` how the features of a table are called.
+    file of its own, `columns` how the features of a table are called, `rows` where each input stands in a
+    table of which some rows were left out.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Source:
     remarks: tuple[str, ...] = ()
     files: tuple[str, ...] | None = None
     columns: tuple[str, ...] | None = None
+    rows: tuple[int, ...] | None = None
 
     def __len__(self) -> int:
         return len(self.inputs)
@@ -76,7 +78,8 @@ class Source:
         rows = places.tolist()
         inputs = [self.inputs[row] for row in rows] if self.kind == "text" else self.inputs[places]
         files = None if self.files is None else tuple(self.files[row] for row in rows)
-        return replace(self, inputs=inputs, labels=self.labels[places], files=files)
+        kept = None if self.rows is None else tuple(self.rows[row] for row in rows)
+        return replace(self, inputs=inputs, labels=self.labels[places], files=files, rows=kept)
 
     def aligned(self, classes: Sequence[str]) -> Source:
         """Number the labels by other classes with the same names, such as those that a network knows."""
@@ -229,7 +232,7 @@ def _from_path(
         else:
             labels, classes = _labels(table.labels, len(table.inputs), None)
             found = Source(path.stem, table.kind, table.inputs, labels, classes, table.remarks)
-        return replace(found, columns=table.columns)
+        return replace(found, columns=table.columns, rows=table.rows)
     needed = ("labels",) if labelled else ()
     wanted = ("images", "features", "labels", "classes") if labelled else ("images", "features")
     arrays = read_arrays(path, wanted, needed)

@@ -27,7 +27,10 @@ class Standardise(nn.Module):
 
     def __init__(self, mean: Any, std: Any) -> None:
         super().__init__()
-        mean, std = (torch.as_tensor(part, dtype=torch.float32).flatten() for part in (mean, std))
+        mean, std = (
+            torch.as_tensor(part, dtype=torch.float32).flatten().clone(memory_format=torch.contiguous_format)
+            for part in (mean, std)
+        )
         if mean.shape != std.shape or not (std > 0).all() or not (mean + std).isfinite().all():
             raise RandomSetError(
                 "mean and std do not fit",

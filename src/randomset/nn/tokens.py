@@ -63,7 +63,15 @@ class TokenEncoder(nn.Module):
 
 def load_tokenizer(name: str | os.PathLike[str]) -> Any:
     """Load the tokenizer of a model, from a folder or by its name."""
-    return looked_up(hugging_face().AutoTokenizer.from_pretrained, str(name), "tokenizer.json")
+    found = looked_up(hugging_face().AutoTokenizer.from_pretrained, str(name), "tokenizer.json")
+    if len(found) <= len(found.all_special_tokens):  # transformers makes up an empty one where there is none
+        raise FileFormatError(
+            "the model has no tokenizer",
+            got=f"hf:{name}, which knows no words",
+            expected="tokenizer.json, vocab.txt or the like beside config.json",
+            remedy="Copy the tokenizer's files into the folder",
+        )
+    return found
 
 
 def most_tokens(name: str | os.PathLike[str]) -> int | None:
@@ -117,11 +125,17 @@ def looked_up(load: Callable[..., Any], name: str, file: str, **options: Any) ->
     for local in attempts:
         try:
             return load(name, local_files_only=local, **options)
-        except (OSError, ValueError, KeyError, ImportError) as found:
+        except (
+            Exception
+        ) as found:  # of files that are missing, damaged, of another shape, or not only weights
             error = found
+    said = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
     raise FileFormatError(
-        "the model is not on this machine and could not be fetched",
-        got=f"hf:{name} ({str(error).splitlines()[0]})",
-        expected=f"a folder with {file}, config.json and, for texts, a tokenizer",
-        remedy="Copy the model into a folder and name it: hf:FOLDER",
+        "the model cannot be loaded from its folder"
+        if Path(name).is_dir()
+        else "the model is not on this machine and could not be fetched",
+        got=f"hf:{name} ({said})",
+        expected=f"a folder with {'' if file == 'config.json' else file + ', '}config.json and, for texts, a "
+        "tokenizer",
+        remedy="Copy the whole model into a folder and name it: hf:FOLDER",
     )

@@ -24,8 +24,10 @@ TOKENIZER = "tokenizer"
 class NetworkInputs:
     """Loads sources as a run recorded its own: size, columns, scale; `remarks` say what was converted."""
 
-    def __init__(self, network: RandomSetNetwork | Baseline, run: Path, strict: bool) -> None:
-        self.notes, self.run, self.strict = network.notes, run, strict
+    def __init__(
+        self, network: RandomSetNetwork | Baseline, run: Path, strict: bool, text_column: str | None = None
+    ) -> None:
+        self.notes, self.run, self.strict, self.text_column = network.notes, run, strict, text_column
         self.config = network.notes.get("config") or {}
         self.shape: list[int] | None = network.notes.get("input_shape")
 
@@ -38,7 +40,7 @@ class NetworkInputs:
             split,
             labelled=labelled,
             label=self.config.get("label_column"),
-            text=self.config.get("text_column"),
+            text=self.text_column or self.config.get("text_column"),
             columns=self.notes.get("columns"),
             size=None if self.shape is None or len(self.shape) != 3 else (self.shape[1], self.shape[2]),
             strict=self.strict,
@@ -71,7 +73,10 @@ class NetworkInputs:
         length = self.notes.get("tokens")
         if source.kind != "text" or not length:
             kind = "texts" if length else "no texts"
-            raise ShapeError(f"the network takes {kind}", got=f"{source.name} with {source.kind}")
+            remedy = "Name the column of texts: --text-column" if length and source.kind == "features" else ""
+            raise ShapeError(
+                f"the network takes {kind}", got=f"{source.name} with {source.kind}", remedy=remedy
+            )
         tokens = tokenised(source.inputs, load_tokenizer(self.run / TOKENIZER), length)
         return dataclasses.replace(source, kind="tokens", inputs=tokens)
 

@@ -54,7 +54,7 @@ def train_run(
     from randomset.evaluation.ood import Threshold
     from randomset.evaluation.passes import predictions_of
     from randomset.evaluation.predictor import as_predictor
-    from randomset.nn.foreign import usual_size
+    from randomset.nn.foreign import check_name, usual_size
     from randomset.nn.network import RandomSetNetwork
     from randomset.training.engine import Engine  # noqa: F401  (slow to import, and not a part of training)
     from randomset.training.method import train_method
@@ -63,6 +63,8 @@ def train_run(
     from randomset.training.rivals import train_rival
     from randomset.training.surroundings import epoch_lines
 
+    if ":" in settings.backbone:  # before the data are read, which may take long
+        check_name(settings.backbone)
     if settings.weights != "none" and settings.size is None:
         settings = dataclasses.replace(settings, size=usual_size(settings.backbone))
     options: dict[str, Any] = {
@@ -145,7 +147,7 @@ def _undone(out: Path, resume: bool) -> Iterator[None]:
     """Where a training is refused before it has begun, leave no folder behind that looks like a run."""
     try:
         yield
-    except RandomSetError:
+    except Exception:
         if not resume and not any(out.rglob("*.ckpt")):
             for name in ("config.json", "split.json", "seconds.json", "budget.json"):
                 (out / name).unlink(missing_ok=True)

@@ -39,6 +39,7 @@ from randomset.training.preparation import (
     features_of,
     kept_features,
     preprocess_for,
+    say_habits,
     scaled_features,
 )
 from randomset.training.recipe import Recipe
@@ -246,6 +247,7 @@ def train_method(
     template = backbone
     if template is None:
         template = backbone_for(config.backbone, inputs, config.width, config.weights)
+        say_habits(template, say)
     preprocess = preprocess_for(template, inputs, rows)
     count = len(labels)
     stored = None if out is None else out / "budget.json"

@@ -29,6 +29,7 @@ __all__ = [
     "features_of",
     "kept_features",
     "preprocess_for",
+    "say_habits",
     "scaled_features",
 ]
 
@@ -137,6 +138,12 @@ def preprocess_for(backbone: nn.Module, inputs: Tensor, rows: Tensor | None = No
     return Standardise(mean, std)
 
 
+def say_habits(backbone: nn.Module, say: Callable[[str], object]) -> None:
+    """Say what a user should know of the weights that a backbone came with."""
+    if remark := getattr(getattr(backbone, "habits", None), "remark", ""):
+        say(f"The weights: {remark}.")
+
+
 def features_of(
     model: nn.Module,
     inputs: Tensor,
@@ -178,6 +185,12 @@ def kept_features(
         pass
     say("Computing features once …")
     features = features_of(model, inputs, layer="1", progress=progress)
+    if not features.isfinite().all():
+        raise RandomSetError(
+            "the backbone makes no finite features of the data",
+            got=f"row {int((~features.isfinite()).any(1).nonzero()[0])}",
+            expected="finite inputs, in the range that the weights know",
+        )
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with replacing(path) as temporary:

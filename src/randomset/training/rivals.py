@@ -25,7 +25,13 @@ from randomset.errors import RandomSetError
 from randomset.training.fitting import fit
 from randomset.training.loaders import EpochLoader, seed_from
 from randomset.training.method import METHODS, MethodConfig
-from randomset.training.preparation import backbone_for, kept_features, preprocess_for, scaled_features
+from randomset.training.preparation import (
+    backbone_for,
+    kept_features,
+    preprocess_for,
+    say_habits,
+    scaled_features,
+)
 
 __all__ = ["train_rival"]
 
@@ -65,6 +71,7 @@ def train_rival(
         )
     places = torch.arange(len(inputs)) if rows is None else rows
     template = backbone_for(config.backbone, inputs, config.width, config.weights)
+    say_habits(template, say)
     preprocess = preprocess_for(template, inputs, places)
 
     def parts(seed: int) -> dict[str, Any]:
