@@ -28,7 +28,8 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::FutureWarning"),
 ]
-TEN = random_budget(10, 20, seed=0, max_size=3)
+TEN, THOUSAND = random_budget(10, 20, seed=0, max_size=3), random_budget(1000, 3000, seed=1, max_size=3)
+BUDGETS = pytest.mark.parametrize("budget", [TEN, THOUSAND], ids=["10 classes", "1000 classes"])
 THRESHOLD = Threshold("entropy", 2.0, 0.95)
 
 
@@ -49,30 +50,23 @@ def network_of(backbone, budget=TEN, **options):
     return network
 
 
-def images_and_network(name):
+def images_and_network(name, budget=TEN):
     if name == "small_cnn":
-        return digits(28), network_of(backbones.small_cnn(), preprocess=Standardise(0.2, 0.3))
+        network = network_of(backbones.small_cnn(), budget, preprocess=Standardise(0.2, 0.3))
+        if budget is THOUSAND:
+            network.calibration = BeliefTemperature([1.0, 2.0])
+        return digits(28), network
     if name == "resnet18":
         preprocess = Standardise([0.5] * 3, [0.25] * 3)
-        network = network_of(backbones.resnet(18, width=16), preprocess=preprocess)
+        network = network_of(backbones.resnet(18, width=16), budget, preprocess=preprocess)
         network.calibration = PignisticTemperature(1.4)
         return digits(32, 3), network
-    if name == "thousand classes":
-        budget = random_budget(1000, 3000, seed=1, max_size=3)
-        network = network_of(backbones.small_cnn(image_size=16), budget, preprocess=Standardise(0.2, 0.3))
-        network.calibration = BeliefTemperature([1.0, 2.0])
-        return digits(16), network
     settings = {
         "model_type": "vit", "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2,
         "intermediate_size": 64, "image_size": 32, "patch_size": 8,
     }  # fmt: skip
     backbone = backbones.build("hf:vit", config=settings, image_size=32)
-    return digits(32, 3), network_of(backbone, preprocess=Standardise([0.5] * 3, [0.5] * 3))
-
-
-@pytest.fixture(params=["small_cnn", "resnet18", "ViT", "thousand classes"])
-def trained(request):
-    return images_and_network(request.param)
+    return digits(32, 3), network_of(backbone, budget, preprocess=Standardise([0.5] * 3, [0.5] * 3))
 
 
 def session_of(path):
@@ -95,8 +89,10 @@ def check_same(answers, network, inputs):
     assert (answers["known"] == (expected.entropy <= THRESHOLD.value).numpy()).all()
 
 
-def test_onnx_gives_torchs_numbers_for_any_batch(trained, tmp_path):
-    images, network = trained
+@BUDGETS
+@pytest.mark.parametrize("name", ["small_cnn", "resnet18", "ViT"])
+def test_onnx_gives_torchs_numbers_for_any_batch(name, budget, tmp_path):
+    images, network = images_and_network(name, budget)
     distance = export_onnx(Deployed(network, THRESHOLD), images[:3], tmp_path / "model.onnx")
     assert distance is not None
     assert distance <= TOLERANCE
@@ -109,7 +105,8 @@ def test_onnx_gives_torchs_numbers_for_any_batch(trained, tmp_path):
     whole = network.budget.with_universal_set()
     assert json.loads(about["sets"])[-1] == list(whole.names_of(len(whole) - 1))
     assert json.loads(about["threshold"]) == {"score": "entropy", "value": 2.0}
-    assert json.loads(about["input"]) == {"shape": list(images.shape[1:]), "dtype": "uint8"}
+    known = {"shape": list(images.shape[1:]), "dtype": "uint8", "largest": 255}
+    assert json.loads(about["input"]) == known
 
 
 @pytest.mark.parametrize("write", [export_onnx, export_torch])
@@ -147,9 +144,10 @@ def test_a_program_of_torch_needs_none_of_our_code(tmp_path):
     check_same({name: value.numpy() for name, value in answers.items()}, network, images)
 
 
-def test_texts_of_any_length(tmp_path):
+@pytest.mark.parametrize("budget", [Budget.powerset(5), TEN, THOUSAND], ids=["5 classes", "10", "1000"])
+def test_texts_of_any_length(budget, tmp_path):
     backbone = backbones.build(f"hf:{tiny_bert(tmp_path)}")
-    network = network_of(backbone, Budget.powerset(5))
+    network = network_of(backbone, budget)
     tokens = torch.full((4, 24), -1)
     for row, length in enumerate((24, 3, 9, 1)):
         tokens[row, :length] = torch.arange(length) % 14 + 4

@@ -65,6 +65,20 @@ def test_export(wrapped):
     assert torch.allclose(program.module()(images[:3]), network(images[:3]), atol=1e-4)
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+@pytest.mark.parametrize("name", ["timm:vit_tiny_patch16_224", "torchvision:resnet18"])
+def test_onnx_gives_the_same_numbers(name, tmp_path):
+    from randomset.serving import Deployed, export_onnx
+    from randomset.serving.export import TOLERANCE
+
+    torch.manual_seed(0)
+    images = torch.rand(4, 3, 64, 64)
+    network = RandomSetNetwork(backbone_for(name, images), BUDGET).eval()
+    distance = export_onnx(Deployed(network), images, tmp_path / "model.onnx")
+    assert distance is not None
+    assert distance <= TOLERANCE
+
+
 def test_inceptions_auxiliary_head_learns_too():
     torch.manual_seed(0)
     images, labels = torch.rand(4, 3, 96, 96), torch.tensor([0, 1, 2, 9])

@@ -5,7 +5,7 @@ import torch
 from sklearn.datasets import load_sample_images
 
 from randomset.nn import backbones
-from randomset.nn.foreign import _timm_file
+from randomset.nn.vision_libraries import _timm_file
 from randomset.nn.weights import fill, read_weights
 from randomset.training.preparation import preprocess_for
 
