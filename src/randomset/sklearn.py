@@ -46,7 +46,7 @@ class RandomSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         learning_rate: the highest one; None leaves it to the recipe.
         alpha: the weight of the loss's term M_r.
         beta: the weight of the loss's term M_s.
-        recipe: "fast" or "paper".
+        recipe: "fast", "fast-head" or "paper".
         reducer: what reduces the features for budgeting: "pca", "lda", "tsne", "umap" or "autoencoder".
         validation_fraction: the share of samples that is held back for calibration; 0 leaves it out.
         random_state: a seed, or a NumPy generator, makes the result repeatable.

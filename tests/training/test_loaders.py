@@ -10,8 +10,9 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, TensorDataset
 
-from randomset import Recipe
+from randomset import Budget, RandomSetNetwork, Recipe
 from randomset.errors import RandomSetError, ShapeError
+from randomset.nn import backbones
 from randomset.training.augmentation import shifted_and_flipped
 from randomset.training.loaders import EpochLoader, seed_from, training_loader, validation_loader
 
@@ -167,6 +168,13 @@ class TestKindsOfData:
 
 
 class TestRecipe:
+    def test_a_head_that_learns_faster(self):
+        network = RandomSetNetwork(backbones.mlp(4), Budget.singletons(3))
+        optimizer = Recipe.named("fast-head").optimizer_for([network])
+        rates = {id(p): group["lr"] for group in optimizer.param_groups for p in group["params"]}
+        assert {rates[id(p)] for p in network.head.parameters()} == {0.03}
+        assert {rates[id(p)] for p in network.backbone.parameters()} == {pytest.approx(0.003)}
+
     def test_the_papers(self):
         paper = Recipe.paper()
         assert (paper.optimizer, paper.learning_rate, paper.epochs, paper.batch_size) == (

@@ -37,7 +37,7 @@ def compare(
     backbone: Annotated[str, typer.Option(help="as for `randomset train`")] = "auto",
     width: Annotated[int | None, typer.Option(help="as for `randomset train`")] = None,
     sets: Annotated[str, typer.Option(help="sets of the random-set network beside the singletons")] = "20",
-    recipe: Annotated[str, typer.Option(help="fast or paper")] = "fast",
+    recipe: Annotated[str, typer.Option(help="fast, fast-head or paper")] = "fast",
     epochs: Annotated[int | None, typer.Option(help="how often the data are seen")] = None,
     batch_size: Annotated[int | None, typer.Option(help="samples in one step")] = None,
     learning_rate: Annotated[float | None, typer.Option(help="the highest one; else the recipe's")] = None,

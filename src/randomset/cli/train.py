@@ -68,7 +68,9 @@ def train(
     hidden: Annotated[
         str, typer.Option(help="widths of the head's hidden layers, such as 1024,512 (the paper's)")
     ] = "",
-    recipe: Annotated[str, typer.Option(help="fast (AdamW, one cycle), paper (200 epochs), text")] = "fast",
+    recipe: Annotated[
+        str, typer.Option(help="fast (AdamW, one cycle), fast-head (a faster head), paper (200 epochs), text")
+    ] = "fast",
     epochs: Annotated[int | None, typer.Option(help="how often the data are seen; else the recipe's")] = None,
     first_epochs: Annotated[
         int | None, typer.Option(help="the same for the plain network that features are taken from")

@@ -21,12 +21,12 @@ __all__ = ["EXHIBITS"]
 
 WEIGHTS = {
     "tiny": (0.001, 0.1),
-    "cpu": (0.0, 0.001, 0.01, 0.05, 0.2),  # the paper's range, and beyond it
+    "cpu": (0.0, 0.001, 0.01, 0.1),  # the paper's range, and beyond it
     "full": (0.001, 0.005, 0.006, 0.009, 0.01, 0.015, 0.02, 0.025, 0.03, 0.04, 0.05),
 }
 COUNTS = {
     "tiny": (0, 8),
-    "cpu": (0, 5, 10, 20, 50, 100),
+    "cpu": (0, 5, 20, 100),
     "full": (0, 5, 10, 20, 50, 100, 200, 500, number_of_sets(10) - 1),
 }
 

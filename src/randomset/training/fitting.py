@@ -68,7 +68,7 @@ def fit(
             module. Labels are whatever the loss takes.
         val: validation data of the same kinds.
         epochs: how often the data are seen; None leaves it to the recipe.
-        recipe: "fast", "paper", or a `Recipe`.
+        recipe: "fast", "fast-head", "paper", "text", or a `Recipe`.
         loss: a module of (outputs, labels); None takes the network's own.
         batch_size: samples in a step, over all processes together; for data sets. None: the recipe's.
         learning_rate: None leaves it to the recipe.
