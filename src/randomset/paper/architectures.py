@@ -35,7 +35,7 @@ def _architectures(shop: Workshop) -> dict[str, dict[str, Any]]:
     transformer = small_data.transformer(folder, (3, 32, 32), layers=3, width=64, patch=4)
     return {
         "small CNN": {},
-        "ResNet-18, 8 wide": {"backbone": "resnet18", "width": 8},
+        "ResNet-18, 8 wide, 4 epochs": {"backbone": "resnet18", "width": 8, "epochs": 4},
         "ViT, 3 layers of 64": {"backbone": transformer},
     }
 
