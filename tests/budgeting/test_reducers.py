@@ -5,6 +5,7 @@ import sys
 
 import numpy as np
 import pytest
+import torch
 from sklearn.datasets import load_digits
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -87,6 +88,20 @@ def test_a_reducer_that_loses_samples_is_refused(digits):
         RandomSetError, match="a finite place for each sample; got shape \\(250, 3\\) from Half"
     ):
         Budgeter(3, reducer=Half()).fit(*digits)
+
+
+@pytest.mark.slow
+def test_torch_keeps_its_threads():
+    """numba, below UMAP, sets the number of OpenMP's threads for the whole process."""
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        named_reducer("umap", 2, (60, 8), 3, seed=0).fit_transform(
+            np.random.default_rng(0).normal(size=(60, 8))
+        )
+        assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize(("name", "package", "extra"), [("umap", "umap", "umap")])

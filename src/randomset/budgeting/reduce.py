@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import numpy as np
@@ -170,14 +172,26 @@ class UMAP:
         # a fixed seed allows one thread only; to say so avoids a warning
         self.umap_ = Original(neighbours, self.dimensions, min_dist=0.9, random_state=self.seed, n_jobs=1)
         title = f"UMAP of {len(features)} points (the first in a process compiles for about a minute)"
-        with progress_bar(title, None, self.progress), warnings.catch_warnings():
+        with _threads_kept(), progress_bar(title, None, self.progress), warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Graph is not fully connected")  # separate clusters: no harm
             return np.asarray(self.umap_.fit_transform(features), np.float64)
 
     def transform(self, features: Any) -> Floats:
         """Return the places of new features among the old ones, which stay."""
-        with progress_bar(f"UMAP of {len(features)} new points", None, self.progress):
+        with _threads_kept(), progress_bar(f"UMAP of {len(features)} new points", None, self.progress):
             return np.asarray(self.umap_.transform(features), np.float64)
+
+
+@contextmanager
+def _threads_kept() -> Iterator[None]:
+    """Keep torch's number of threads, which numba changes: a training that follows may crawl otherwise."""
+    import torch
+
+    threads = torch.get_num_threads()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def stratified_sample(

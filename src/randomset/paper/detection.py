@@ -121,7 +121,7 @@ def _near_tables(numbers: Numbers) -> list[Table]:
 
 def _near_verdict(numbers: Numbers) -> str:
     values = {method: numbers[method]["unknown"]["cifar100"]["auroc"] for method in ("rsnn", "softmax")}
-    return f"RS-NN tells CIFAR-100 from CIFAR-10 with {lead(values)} points of AUROC; the paper has no other."
+    return f"RS-NN's AUROC between CIFAR-10 and CIFAR-100, in points: {lead(values)}; the paper has no other."
 
 
 def _near(shop: Workshop) -> Numbers:
