@@ -205,3 +205,10 @@ def test_a_width(name, shape, features):
     assert backbone.num_features == features
     with pytest.raises(RandomSetError, match="width is out of range; got 0"):
         MethodConfig(width=0).checked()
+
+
+def test_the_faster_head_is_for_random_sets_alone():
+    config = MethodConfig(recipe="fast-head")
+    assert (config.plan().learning_rate, config.plan().backbone_share) == (0.03, 0.1)
+    for other in (config.plan(plain=True), MethodConfig(recipe="fast-head", method="softmax").plan()):
+        assert (other.learning_rate, other.backbone_share) == (0.003, 1.0)

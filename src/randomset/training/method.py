@@ -84,14 +84,20 @@ class MethodConfig:
     test: float = 0.2
     seed: int = 0
 
-    def plan(self, samples: int | None = None, epochs: int | None = None) -> Recipe:
+    def plan(self, samples: int | None = None, epochs: int | None = None, *, plain: bool = False) -> Recipe:
         """Return the recipe with this configuration's changes.
+
+        The faster head is for random-set heads: rivals, and the plain network that comes first, learn as with
+        "fast", since a softmax head at that rate can destroy the backbone.
 
         Without a batch size, few samples are cut into about twenty batches, so that an epoch has some steps.
         Weights that were trained before move at a tenth of the fast recipe's rate, unless they are frozen;
         the head on them, which was not, at all of it.
         """
-        recipe = Recipe.named(self.recipe, epochs=epochs or self.epochs, learning_rate=self.learning_rate)
+        name = self.recipe
+        if name == "fast-head" and (plain or self.method != "rsnn"):
+            name = "fast"
+        recipe = Recipe.named(name, epochs=epochs or self.epochs, learning_rate=self.learning_rate)
         if self.weights != "none" and not self.freeze and self.recipe == "fast" and not self.learning_rate:
             recipe = Recipe.named(recipe, backbone_share=0.1)
         few = None if samples is None else max(16, 2 ** round(math.log2(max(samples / 20, 1))))
@@ -273,7 +279,7 @@ def train_method(
                 train,
                 held,
                 loss=ClassLoss(),
-                recipe=config.plan(count, config.first_epochs),
+                recipe=config.plan(count, config.first_epochs, plain=True),
                 out=place,
                 **shared,
             )

@@ -61,7 +61,7 @@ class Recipe:
 
     @classmethod
     def fast_head(cls) -> Recipe:
-        """Return the same with a head that learns ten times as fast as the backbone, for random-set heads."""
+        """Return the same with a head that learns ten times as fast as the backbone: for random-set heads."""
         return cls(learning_rate=3e-2, backbone_share=0.1)
 
     @classmethod
