@@ -115,7 +115,7 @@ SCALES = {
             ),
         },
         seeds=3,
-        unknown_samples=None,
+        unknown_samples=10_000,
         changed_samples=1000,
     ),
     "full": Scale(
