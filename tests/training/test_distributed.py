@@ -32,7 +32,7 @@ if kind == "loader":  # a loader's batch size is for each process, as Lightning 
     train = DataLoader(train, 64 // world, shuffle=True)
 report = rs.fit(
     network, train, TensorDataset(x[400:501], y[400:501]), epochs=3, loss=loss, out=out,
-    batch_size=None if kind == "loader" else 64, progress=False, accelerator="cpu",
+    batch_size=None if kind == "loader" else 64, progress=False, accelerator="cpu", precision="32-true",
 )
 answer = {
     "history": report.history,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from contextlib import nullcontext
 from typing import Any
 
 import lightning
@@ -132,9 +133,14 @@ class Engine(lightning.LightningModule):
     # -- validation -----------------------------------------------------------------------------
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
-        """Measure a batch: loss, accuracy, likelihood, calibration, and what the module itself tells."""
+        """Measure a batch: loss, accuracy, likelihood, calibration, and what the module itself tells.
+
+        On a CPU in float32, as predictions are made there, whatever the training computes in.
+        """
         inputs, labels, _ = self._parts(batch)
-        outputs = feature_tensor(call_with(self.module, inputs))
+        exact = torch.autocast("cpu", enabled=False) if self.device.type == "cpu" else nullcontext()
+        with exact:
+            outputs = feature_tensor(call_with(self.module, inputs))
         self._note("val_loss", self.loss(outputs, labels).expand(len(outputs)))
         if hasattr(self.module, "diagnostics"):
             for name, values in self.module.diagnostics(outputs).items():  # type: ignore[operator]
