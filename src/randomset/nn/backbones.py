@@ -144,10 +144,9 @@ def scaled(backbone: Backbone | dict[str, Any], scale: Standardise | None = None
         scale: mean and deviation of each feature; weights that are loaded later bring their own.
 
     >>> import torch
-    >>> inner = mlp(4, widths=(3,))
-    >>> features = inner(torch.randn(100, 4)).detach()
-    >>> scaled(inner, Standardise.from_data(features)).layers[1](features).std(0, correction=0)
-    tensor([1., 1., 1.])
+    >>> inner, features = mlp(4, widths=(3,)), torch.arange(12.0).reshape(4, 3)
+    >>> scaled(inner, Standardise.from_data(features)).layers[1](features)[:, 0]
+    tensor([-1.3416, -0.4472,  0.4472,  1.3416])
     """
     inner = build(backbone["name"], **backbone["options"]) if isinstance(backbone, dict) else backbone
     width = inner.num_features
