@@ -1,0 +1,158 @@
+"""The settings of a training, as a run folder keeps them in config.json."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from randomset.belief.storage import replacing
+from randomset.budgeting.inputs import check_num_sets, is_number, is_whole
+from randomset.budgeting.reduce import check_reducer
+from randomset.errors import FileFormatError, RandomSetError
+from randomset.training.recipe import Recipe
+
+__all__ = ["METHODS", "MethodConfig"]
+
+_FORMAT, _VERSION = "randomset.run", 1
+
+METHODS = (
+    *("rsnn", "softmax", "temperature", "ensemble", "laplace-bridge", "fsvi", "epinet"),
+    *("mc-dropout", "evidential"),
+)
+
+
+@dataclass(frozen=True)
+class MethodConfig:
+    """Everything that decides how a network comes about; saved as `config.json` in the run folder."""
+
+    source: str = ""
+    method: str = "rsnn"
+    size: int | None = None
+    label_column: str | None = None
+    text_column: str | None = None
+    backbone: str = "auto"
+    width: int | None = None
+    weights: str = "none"
+    freeze: bool = False
+    max_tokens: int = 256
+    num_sets: int | Literal["auto"] = 20
+    reducer: str = "pca"
+    hidden: tuple[int, ...] = ()
+    alpha: float = 1e-3
+    beta: float = 1e-3
+    recipe: str = "fast"
+    epochs: int | None = None
+    first_epochs: int | None = None
+    batch_size: int | None = None
+    learning_rate: float | None = None
+    validation: float = 0.1
+    calibration: float = 0.05
+    test: float = 0.2
+    seed: int = 0
+
+    def plan(self, samples: int | None = None, epochs: int | None = None, *, plain: bool = False) -> Recipe:
+        """Return the recipe with this configuration's changes.
+
+        The faster head is for random-set heads: rivals, and the plain network that comes first, learn as with
+        "fast", since a softmax head at that rate can destroy the backbone.
+
+        Without a batch size, few samples are cut into about twenty batches, so that an epoch has some steps.
+        Weights that were trained before move at a tenth of the fast recipe's rate, unless they are frozen;
+        the head on them, which was not, at all of it.
+        """
+        name = self.recipe
+        if name == "fast-head" and (plain or self.method != "rsnn"):
+            name = "fast"
+        recipe = Recipe.named(name, epochs=epochs or self.epochs, learning_rate=self.learning_rate)
+        if self.weights != "none" and not self.freeze and self.recipe == "fast" and not self.learning_rate:
+            recipe = Recipe.named(recipe, backbone_share=0.1)
+        few = None if samples is None else max(16, 2 ** round(math.log2(max(samples / 20, 1))))
+        size = (few and min(few, recipe.batch_size)) if self.batch_size is None else self.batch_size
+        return Recipe.named(recipe, batch_size=size)
+
+    def checked(self) -> MethodConfig:
+        """Return itself if it can be followed, or say what cannot: before any work, before any file."""
+        self.plan()
+        if self.first_epochs is not None:
+            self.plan(epochs=self.first_epochs)
+        if not is_whole(self.seed, 0):
+            raise RandomSetError("seed is out of range", got=self.seed, expected="a whole number from 0")
+        check_num_sets(
+            0 if is_whole(self.num_sets, 0) else self.num_sets, 2
+        )  # how many there are is seen later
+        for name in ("alpha", "beta", "validation", "calibration", "test"):
+            value = getattr(self, name)
+            if not is_number(value):
+                raise RandomSetError(f"{name} is out of range", got=value, expected="a number from 0")
+        held = {name: getattr(self, name) for name in ("validation", "calibration", "test")}
+        if sum(value for value in held.values() if not is_whole(value, 1)) >= 1:
+            raise RandomSetError(
+                "nothing is left to train on",
+                got=" and ".join(f"{name} {value}" for name, value in held.items()),
+                expected="shares whose sum is below 1, or whole numbers of samples",
+            )
+        if not all(is_whole(width, 1) for width in self.hidden):
+            raise RandomSetError(
+                "the hidden layers have no widths", got=self.hidden, expected="whole numbers from 1"
+            )
+        for name in ("size", "width", "max_tokens"):
+            if getattr(self, name) is not None and not is_whole(getattr(self, name), 1):
+                raise RandomSetError(f"{name} is out of range", got=getattr(self, name), expected="1 or more")
+        if self.method not in METHODS:
+            raise RandomSetError("unknown method", got=self.method, expected=f"one of {', '.join(METHODS)}")
+        if self.freeze and self.weights == "none":
+            raise RandomSetError(
+                "a backbone without trained weights would stay as it was drawn",
+                got="freeze without weights",
+                remedy="Give weights: default, or a file",
+            )
+        if self.freeze and self.recipe == "text" and self.learning_rate is None:
+            raise RandomSetError(
+                "the recipe for texts fine-tunes: it would hardly move a head that learns alone",
+                got="freeze with the recipe text",
+                remedy="Leave the recipe away, or give a learning rate",
+            )
+        for name in ("source", "backbone", "reducer", "recipe", "weights"):
+            if not isinstance(getattr(self, name), str):
+                raise RandomSetError(f"{name} is no text", got=getattr(self, name))
+        check_reducer(self.reducer)
+        return self
+
+    def save(self, path: Path) -> None:
+        """Write the configuration as JSON."""
+        import randomset
+
+        content = {"format": _FORMAT, "version": _VERSION, "randomset": randomset.__version__}
+        text = json.dumps({**content, "config": dataclasses.asdict(self)}, indent=2, ensure_ascii=False)
+        with replacing(path) as temporary:
+            temporary.write_text(text + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> MethodConfig:
+        """Read what `save` wrote, from a run folder or the file itself."""
+        file = Path(path) / "config.json" if Path(path).is_dir() else Path(path)
+        try:
+            content = json.loads(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError) as error:
+            raise FileFormatError(
+                "the configuration cannot be read", got=f"{file}: {error}", expected="config.json of a run"
+            ) from None
+        if (
+            not isinstance(content, dict)
+            or content.get("format") != _FORMAT
+            or content.get("version") != _VERSION
+        ):
+            raise FileFormatError("the file is no configuration of a run", got=str(file))
+        fields, known = content.get("config"), {field.name for field in dataclasses.fields(cls)}
+        if not isinstance(fields, dict) or (strange := set(fields) - known):
+            got = ", ".join(sorted(strange)) if isinstance(fields, dict) else type(fields).__name__
+            raise FileFormatError("the configuration has unknown fields", got=f"{file}: {got}")
+        try:
+            return cls(**{**fields, "hidden": tuple(fields.get("hidden", ()))}).checked()
+        except (TypeError, RandomSetError) as error:
+            raise FileFormatError("the configuration cannot be followed", got=f"{file}: {error}") from None
