@@ -46,6 +46,7 @@ class Scale:
     seeds: int
     unknown_samples: int | None
     changed_samples: int
+    attacked_samples: int
     epsilons: tuple[float, ...] = EPSILONS
 
     def setting(self, data: str, folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
@@ -91,6 +92,7 @@ SCALES = {
         seeds=1,
         unknown_samples=None,
         changed_samples=20,
+        attacked_samples=20,
         epsilons=(0.05,),
     ),
     "cpu": Scale(
@@ -117,6 +119,7 @@ SCALES = {
         seeds=3,
         unknown_samples=10_000,
         changed_samples=1000,
+        attacked_samples=250,  # each is attacked some four thousand times
     ),
     "full": Scale(
         "full",
@@ -144,5 +147,6 @@ SCALES = {
         seeds=5,
         unknown_samples=10_000,
         changed_samples=10_000,
+        attacked_samples=10_000,
     ),
 }

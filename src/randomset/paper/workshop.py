@@ -126,7 +126,8 @@ class Workshop:
             unknown = {}
         run = self.trained(config)
         marks = {"unknown": unknown, "sweeps": sweeps, "attacks": attacks}
-        marks |= {"samples": self.scale.changed_samples, "most": self.scale.unknown_samples}
+        samples = self.scale.attacked_samples if attacks else self.scale.changed_samples
+        marks |= {"samples": samples, "most": self.scale.unknown_samples}
         place = run / "measured" / _digest(marks)
         if (place / "whole").exists():
             try:
@@ -150,7 +151,7 @@ class Workshop:
             rotation=ROTATION if sweeps else (),
             attacks=self.scale.epsilons if attacks else (),
             twin=None if twin is None else self.model(twin),
-            samples=self.scale.changed_samples,
+            samples=samples,
             seed=seed,
         )
         place.mkdir(parents=True, exist_ok=True)
