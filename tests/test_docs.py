@@ -1,16 +1,27 @@
-"""What the documents and docstrings show is run."""
+"""What the documents and docstrings show is run.
+
+Blocks marked `python` and `console` are run as they stand, in one folder for each page and in order. Commands
+that need a GPU, a download or hours are marked `bash`: of them the command line must understand every word.
+"""
 
 import importlib
+import importlib.util
 import inspect
 import operator
+import os
 import pkgutil
 import re
+import shlex
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import typer.main
 
 import randomset
+from randomset.cli import app
+from tests.commands import run
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -45,16 +56,79 @@ def test_every_public_function_shows_a_run_example(thing):
             assert ">>>" in text, "no example"
 
 
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```(?:\s*^```text\n(.*?)^```)?", flags=re.S | re.M)
+COMMANDS = typer.main.get_command(app)
+
+
+def words_of(block):
+    """Yield the words of each command in a block, without comments, variables before and pipes behind."""
+    for line in re.sub(r"\\\n", " ", block).splitlines():
+        for part in line.split("&&"):
+            words = shlex.split(part, comments=True)
+            while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):
+                words.pop(0)
+            if words:
+                yield words[: words.index("|")] if "|" in words else words
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_python_blocks_run_and_print_what_the_page_says(page, tmp_path, monkeypatch, capsys):
-    text = page.read_text(encoding="utf-8")
+def test_blocks_run_and_print_what_the_page_says(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, object] = {}
-    for block, shown in re.findall(r"```python\n(.*?)```(?:\s*```text\n(.*?)```)?", text, flags=re.S):
-        exec(compile(block, str(page), "exec"), namespace)
-        printed = capsys.readouterr().out
-        assert shown in printed
+    for kind, block, shown in BLOCK.findall(page.read_text(encoding="utf-8")):
+        if kind == "python":
+            exec(compile(block, str(page), "exec"), namespace)
+            assert shown in capsys.readouterr().out
+        elif kind == "console":
+            for words in words_of(block):
+                assert shown in console(words, tmp_path)
+
+
+def console(words, folder):
+    """Run a command of a page in a folder, and return what it prints."""
+    if words[0] == "randomset":
+        done = run(*words[1:], cwd=folder)
+    else:
+        launcher = [sys.executable] if words[0] == "python" else [str(Path(sys.executable).parent / words[0])]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATOR": "cpu"}
+        done = subprocess.run(
+            [*launcher, *words[1:]], cwd=folder, env=environment, capture_output=True, text=True
+        )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_every_command_is_one(page):
+    kinds = set()
+    for kind, block, _ in BLOCK.findall(page.read_text(encoding="utf-8")):
+        kinds.add(kind)
+        for words in words_of(block) if kind in ("bash", "console") else ():
+            understood(words)
+    assert kinds <= {"python", "console", "bash", "text", "json"}, "a block of no known kind is never run"
+
+
+def understood(words):
+    """Fail on a command, option, module, script or target that is not there."""
+    if words[0] == "randomset":
+        command, rest = COMMANDS, words[1:]
+        context = command.make_context("randomset", rest[:1], resilient_parsing=True)
+        while hasattr(command, "get_command") and rest:
+            name = rest.pop(0)
+            command = command.get_command(context, name)
+            assert command is not None, f"there is no command {name}"
+            if not getattr(command, "commands", None):
+                break
+        if "…" not in rest and not getattr(command, "commands", None):
+            command.make_context(command.name, rest)
+    elif words[0] == "make":
+        targets = re.findall(r"^([a-z-]+):.*##", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.M)
+        assert words[1] in targets
+    elif words[:2] == ["python", "-m"]:
+        assert importlib.util.find_spec(words[2]), f"there is no module {words[2]}"
+    elif words[0] == "python" and words[1].startswith("examples"):
+        assert (ROOT / words[1]).exists()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
