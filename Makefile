@@ -7,7 +7,7 @@ INSTALL = $(BIN)/python -m pip install --quiet -c constraints.txt
 export OMP_WAIT_POLICY ?= PASSIVE
 export HF_HUB_OFFLINE ?= 1
 
-.PHONY: help demo test test-vision quick bench docs clean
+.PHONY: help demo test test-vision quick bench docs package clean
 
 help:  ## say what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /: /'
@@ -49,5 +49,16 @@ docs: $(VENV)/docs.stamp  ## build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "Open site/index.html"
 
+# As a user gets it: built, installed beside its core dependencies alone, used, and seen by a type checker.
+package: $(VENV)/package.stamp  ## build wheel and sdist, and try the wheel in an environment of its own
+	rm -rf dist .venv-package
+	$(BIN)/python -m hatchling build -d dist
+	$(PYTHON) -m venv .venv-package
+	.venv-package/bin/python -m pip install --quiet -c constraints.txt dist/*.whl
+	.venv-package/bin/python -I tests/packaging/core_only.py
+	.venv-package/bin/python -m pip install --quiet -c constraints.txt mypy
+	cd dist && ../.venv-package/bin/python -m mypy --strict --no-incremental --config-file= ../tests/packaging/consumer.py
+	.venv-package/bin/python -I tests/packaging/consumer.py
+
 clean:  ## remove what the other targets made
-	rm -rf $(VENV) .venv-vision site demo build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-vision .venv-package site demo build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -160,3 +160,10 @@ def test_every_equation_page_names_functions_and_tests_that_exist():
     for path, test in re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", text):
         source = (ROOT / path).read_text(encoding="utf-8")
         assert not test or f" {test}" in source, f"docs/paper.md names {path}::{test}"
+
+
+def test_the_changelog_begins_with_this_version():
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    first = re.search(r"^## (\S+?),? ", text, flags=re.M)
+    assert first is not None
+    assert first.group(1) == randomset.__version__

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from randomset.errors import FileFormatError, RandomSetError
+from randomset.errors import FileFormatError, MissingPackageError, RandomSetError
 from randomset.paper import SCALES, Outcome, Workshop, exhibit, exhibits
 from randomset.paper.exhibit import over_seeds
 from randomset.paper.measures import beside, lead
@@ -127,6 +127,16 @@ class TestWorkshop:
         others = [dataclasses.replace(config, seed=1), dataclasses.replace(config, alpha=0.1)]
         assert len({shop.place(one) for one in (config, *others)}) == 3
         assert shop.config("mnist", "softmax").num_sets == 20  # which sets there are does not concern it
+
+    def test_a_package_that_is_missing_is_noticed_before_any_training_and_not_by_the_list(
+        self, tmp_path, monkeypatch
+    ):
+        monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+        shop = Workshop(SCALES["cpu"], tmp_path)
+        configs = exhibit("table-17").models(shop)
+        with pytest.raises(MissingPackageError, match=r"randomset\[umap\]"):
+            shop.train(configs)
+        assert not (tmp_path / "models").exists()
 
     def test_unknown_data(self, tmp_path):
         with pytest.raises(RandomSetError, match="this scale has no such data; got cifar100 at tiny"):

@@ -58,7 +58,7 @@ class Workshop:
                 if name not in ("num_sets", "hidden", "reducer")
             }
         options |= usual_shares(options["source"])
-        return MethodConfig(**{**options, "method": method, "seed": seed, **changes}).checked()
+        return MethodConfig(**{**options, "method": method, "seed": seed, **changes})
 
     def place(self, config: MethodConfig) -> Path:
         """Return the run folder of a configuration."""
@@ -72,7 +72,7 @@ class Workshop:
 
     def train(self, configs: Sequence[MethodConfig]) -> None:
         """Train what is not there yet; an interruption loses at most an epoch of one of them."""
-        missing = [config for config in dict.fromkeys(configs) if not self.is_trained(config)]
+        missing = [config.checked() for config in dict.fromkeys(configs) if not self.is_trained(config)]
         missing.sort(key=lambda config: config.method == "laplace-bridge")  # builds on softmax
         started = time.perf_counter()
         for number, config in enumerate(missing):

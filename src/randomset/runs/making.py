@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from randomset.errors import RandomSetError
+from randomset.errors import MissingPackageError, RandomSetError
 from randomset.runs.folders import check_writable
 from randomset.runs.inputs import TOKENIZER
 
@@ -47,6 +47,10 @@ def train_run(
     from randomset.vision import before_others
 
     before_others()
+    try:
+        import lightning  # noqa: F401  (slow to import, and not a part of training)
+    except ImportError:
+        raise MissingPackageError("lightning", "train") from None
     from randomset.baselines import Softmax
     from randomset.belief.storage import replacing
     from randomset.data.sources import load_source
@@ -56,7 +60,6 @@ def train_run(
     from randomset.evaluation.predictor import as_predictor
     from randomset.nn.foreign import check_name, usual_size
     from randomset.nn.network import RandomSetNetwork
-    from randomset.training.engine import Engine  # noqa: F401  (slow to import, and not a part of training)
     from randomset.training.method import train_method
     from randomset.training.preparation import backbone_for, backbone_name
     from randomset.training.rival_storage import load_model, save_rival
