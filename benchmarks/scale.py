@@ -167,8 +167,8 @@ def main() -> None:
         "budgeting", "classes", [float(c) for c, _ in classes_grow], [found[k] for k in classes_grow], 21_000
     )
     data_grow = [key for key in found if key[0] == 100]
-    samples = [float(c * s) for c, s in data_grow]
-    said("budgeting", "samples", samples, [found[k] for k in data_grow], 1_281_167)
+    sizes_of_data = [float(c * s) for c, s in data_grow]
+    said("budgeting", "samples", sizes_of_data, [found[k] for k in data_grow], 1_281_167)
 
 
 if __name__ == "__main__":

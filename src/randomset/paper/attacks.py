@@ -148,6 +148,7 @@ def _confidence_figure(shop: Workshop, numbers: Numbers) -> dict[str, Figure]:
                 if found[name]:
                     label = f"{METHODS[method]}, {name}"
                     ax.hist(found[name], 30, range=(0, 1), histtype="step", linestyle=style, label=label)
+        ax.set_yscale("log")  # nearly all are sure
         ax.set_title(f"ε = {epsilon}")
         ax.set_xlabel("confidence")
     axes[0].set_ylabel("images")

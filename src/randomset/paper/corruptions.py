@@ -13,7 +13,7 @@ from randomset.evaluation.sweeps import pixels_of
 from randomset.evaluation.tables import Table
 from randomset.paper import printed
 from randomset.paper.exhibit import Exhibit, Numbers, mean_of, over_seeds
-from randomset.paper.measures import beside, every_model
+from randomset.paper.measures import beside, every_model, known_digit
 from randomset.paper.scales import METHODS
 from randomset.paper.workshop import Workshop
 
@@ -178,14 +178,9 @@ def _histograms(shop: Workshop, score: str, methods: tuple[str, ...]) -> dict[st
 
 
 def _turned_three(shop: Workshop) -> Numbers:
-    """Entropy and answers of the first right "3" of the test data, turned by every angle."""
-    tested, _, _ = shop.data(shop.config("mnist"))
-    three = int((tested.labels == 3).nonzero()[0])
-    image = tested.inputs[three : three + 1]
-    pixels = pixels_of(image)
+    """Entropy and answers of the first "3" that both networks know, turned by every angle."""
+    pixels = known_digit(shop, 3)
     turned = torch.cat([rotated(pixels, float(angle)) for angle in ANGLES])
-    if image.dtype == torch.uint8:
-        turned = (turned * 255).round().to(torch.uint8)
     numbers: Numbers = {"angles": list(ANGLES), "methods": {}}
     for method in SHOWN:
         found = [as_predictor(shop.model(shop.config("mnist", method, seed)))(turned) for seed in shop.seeds]

@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from randomset.evaluation import Evaluation
+from randomset.evaluation.predictor import as_predictor
+from randomset.evaluation.sweeps import pixels_of
 from randomset.paper.exhibit import Numbers, mean_of, over_seeds
 from randomset.paper.scales import METHODS
 from randomset.paper.workshop import Workshop
 from randomset.training.method import MethodConfig
 
-__all__ = ["beside", "every_model", "lead", "quality"]
+__all__ = ["beside", "every_model", "known_digit", "lead", "quality"]
 
 
 def quality(results: Sequence[Evaluation]) -> Numbers:
@@ -54,6 +59,17 @@ def every_model(
     return [
         shop.config(one, method, seed, **changes) for one in data for seed in shop.seeds for method in methods
     ]
+
+
+def known_digit(shop: Workshop, digit: int) -> Tensor:
+    """Return the first of a digit in MNIST's test data that RS-NN and CNN know, as pixels (1 × 1 × H × W)."""
+    tested, _, _ = shop.data(shop.config("mnist"))
+    right = torch.ones(len(tested), dtype=torch.bool)
+    for method in ("rsnn", "softmax"):
+        predictor = as_predictor(shop.model(shop.config("mnist", method)))
+        right &= torch.cat([predictor(part).labels for part in tested.inputs.split(256)]) == tested.labels
+    known = (right & (tested.labels == digit)).nonzero()
+    return pixels_of(tested.inputs[int(known[0]) : int(known[0]) + 1])
 
 
 def beside(ours: str, printed: float | None, digits: int = 2) -> str:

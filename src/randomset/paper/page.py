@@ -32,11 +32,11 @@ def page_of(
             continue
         outcome = outcomes[one.id]
         kind, number = one.id.split("-")
-        seeds = f"{outcome.seeds} seed{'s' if outcome.seeds != 1 else ''}"
+        command = f"randomset paper run {one.id} --scale {outcome.scale} --seeds {outcome.seeds}"
         times = f"trained in {_time(outcome.training)}, measured in {_time(outcome.measuring)}"
         lines = [
             f"## {kind.capitalize()} {number}: {one.title}",
-            f"`randomset paper run {one.id} --scale {outcome.scale}`: {seeds}, {times}.",
+            f"`{command}`: {times}.",
             re.sub("^## ", "### ", one.text(outcome), flags=re.MULTILINE),
             *(f"![{one.title}]({path})" for path in pictures.get(one.id, [])),
         ]

@@ -11,9 +11,9 @@ from randomset.belief.naming import braces
 from randomset.belief.random_set import RandomSet
 from randomset.data.corruptions import gaussian_noise, rotated
 from randomset.evaluation.predictor import as_predictor
-from randomset.evaluation.sweeps import pixels_of
 from randomset.evaluation.tables import Table
 from randomset.paper.exhibit import Exhibit, Numbers
+from randomset.paper.measures import known_digit
 from randomset.paper.workshop import Workshop
 
 if TYPE_CHECKING:
@@ -69,28 +69,17 @@ def _tables(title: str, note: str) -> Any:
     return tables
 
 
-def _digit(shop: Workshop, digit: int) -> Tensor:
-    """The first of a digit in the test data that both networks know."""
-    tested, _, _ = shop.data(shop.config("mnist"))
-    right = torch.ones(len(tested), dtype=torch.bool)
-    for method in ("rsnn", "softmax"):
-        predictor = as_predictor(shop.model(shop.config("mnist", method)))
-        right &= torch.cat([predictor(part).labels for part in tested.inputs.split(256)]) == tested.labels
-    known = (right & (tested.labels == digit)).nonzero()
-    return pixels_of(tested.inputs[int(known[0]) : int(known[0]) + 1])
-
-
 def _rotated_eight(shop: Workshop) -> Numbers:
     """An 8 turned as far as the softmax network first gets it wrong."""
-    image = _digit(shop, 8)
+    image = known_digit(shop, 8)
     predictor = as_predictor(shop.model(shop.config("mnist", "softmax")))
     angle = next((a for a in range(10, 181, 10) if int(predictor(rotated(image, a)).labels[0]) != 8), 180)
     return {f"8 turned by {angle}°": _described(shop, "mnist", rotated(image, angle), 8)}
 
 
 def _four_digits(shop: Workshop) -> Numbers:
-    noisy = {digit: gaussian_noise(_digit(shop, digit), 0.5, seed=0) for digit in (2, 3)}
-    turned = {digit: rotated(_digit(shop, digit), 60.0) for digit in (1, 9)}
+    noisy = {digit: gaussian_noise(known_digit(shop, digit), 0.5, seed=0) for digit in (2, 3)}
+    turned = {digit: rotated(known_digit(shop, digit), 60.0) for digit in (1, 9)}
     return {
         **{f"{d} with noise 0.5": _described(shop, "mnist", image, d) for d, image in noisy.items()},
         **{f"{d} turned by 60°": _described(shop, "mnist", image, d) for d, image in turned.items()},
