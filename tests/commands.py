@@ -18,14 +18,20 @@ _PROCESSES.set_forkserver_preload([*_OURS, *_OTHERS])
 def run(*arguments, cwd, **extra):
     """What `python -m randomset ARGUMENTS` gives in a folder, with more in the environment."""
     with TemporaryDirectory() as place:
-        outputs = [Path(place, name) for name in ("out", "err")]
-        words = [*map(str, arguments)]
-        process = _PROCESSES.Process(target=_command, args=(words, str(cwd), extra, *map(str, outputs)))
-        process.start()
+        process = started(*arguments, cwd=cwd, place=place, **extra)
         process.join()
         assert process.exitcode is not None
-        texts = [path.read_text(encoding="utf-8") for path in outputs]
-        return CompletedProcess(words, process.exitcode, *texts)
+        texts = [Path(place, name).read_text(encoding="utf-8") for name in ("out", "err")]
+        return CompletedProcess([*map(str, arguments)], process.exitcode, *texts)
+
+
+def started(*arguments, cwd, place, **extra):
+    """The process of a command that has begun; its outputs go into the files `out` and `err` of a place."""
+    outputs = [str(Path(place, name)) for name in ("out", "err")]
+    words = [*map(str, arguments)]
+    process = _PROCESSES.Process(target=_command, args=(words, str(cwd), extra, *outputs))
+    process.start()
+    return process
 
 
 def _command(arguments, cwd, extra, out, error):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 __all__ = [
     "BudgetError",
     "FileFormatError",
@@ -11,6 +13,7 @@ __all__ = [
     "RandomSetError",
     "RandomSetWarning",
     "ShapeError",
+    "WriteError",
 ]
 
 
@@ -63,6 +66,43 @@ class LabelError(RandomSetError):
 
 class FileFormatError(RandomSetError):
     """A file or text that is not what it should be."""
+
+
+class WriteError(RandomSetError, OSError):
+    """A file or folder that cannot be written: a disk that is full, a place that is read-only.
+
+    >>> full = OSError(errno.ENOSPC, "No space left on device")
+    >>> raise WriteError("the file cannot be written", "run/metrics.csv", full)
+    Traceback (most recent call last):
+        ...
+    randomset.errors.WriteError: the file cannot be written; got run/metrics.csv (No space left on device).
+    Make room, or choose another place; a file that was there before is as it was
+    """
+
+    def __init__(self, wrong: str, path: object, error: OSError) -> None:
+        self._parts = (wrong, path, error)
+        super().__init__(
+            wrong,
+            got=f"{path} ({error.strerror or error or type(error).__name__})",
+            remedy=f"{remedy_of(error)}; a file that was there before is as it was",
+        )
+
+    def __reduce__(self) -> tuple[type, tuple[str, object, OSError]]:
+        return type(self), self._parts
+
+
+def remedy_of(error: OSError) -> str:
+    """Say what to do where a disk refuses."""
+    return _REMEDIES.get(errno.errorcode.get(error.errno or 0, ""), "Choose another place")
+
+
+_REMEDIES = {
+    "ENOSPC": "Make room, or choose another place",
+    "EDQUOT": "Make room, or choose another place",
+    "EFBIG": "Allow larger files (ulimit -f), or choose another place",
+    "EROFS": "The file system is read-only: choose another place",
+    "EACCES": "Get the right to write there, or choose another place",
+}
 
 
 class MissingPackageError(RandomSetError, ImportError):

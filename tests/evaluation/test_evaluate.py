@@ -526,7 +526,7 @@ class TestResult:
         with pytest.raises(RandomSetError, match="cannot be read"):
             Evaluation.load(tmp_path)
         (tmp_path / "evaluation.json").write_text("[]")
-        with pytest.raises(RandomSetError, match="no evaluation"):
+        with pytest.raises(RandomSetError, match="with format 'list'"):
             Evaluation.load(tmp_path)
 
 
@@ -537,7 +537,7 @@ class TestThresholdFile:
         threshold.save(tmp_path)
         assert Threshold.load(tmp_path) == threshold
 
-    @pytest.mark.parametrize("content", ["", "[]", "{}", '{"format": "randomset.threshold", "version": 2}'])
+    @pytest.mark.parametrize("content", ["", "[]", "{}", '{"format": "randomset.threshold", "version": 1}'])
     def test_damaged(self, tmp_path, content):
         (tmp_path / "threshold.json").write_text(content)
         with pytest.raises(RandomSetError, match=r"threshold cannot be read.*threshold\.json"):

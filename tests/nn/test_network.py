@@ -477,7 +477,7 @@ class TestFiles:
     @pytest.mark.parametrize(
         ("change", "message"),
         [
-            ({"version": 2}, "another version"),
+            ({"version": 2}, "newer version of randomset"),
             ({"format": "x"}, "no random-set network"),
             ({"head": None}, "not whole"),
             ({"head": {"in_features": "8", "hidden": [], "dropout": 0}}, "widths"),

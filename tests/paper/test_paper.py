@@ -144,7 +144,7 @@ class TestWorkshop:
 
     def test_a_file_of_something_else(self, tmp_path):
         (tmp_path / "result.json").write_text(json.dumps({"format": "other"}))
-        with pytest.raises(FileFormatError, match="no result of the paper"):
+        with pytest.raises(FileFormatError, match="result of the paper's cannot be read"):
             Outcome.load(tmp_path / "result.json")
 
 

@@ -1,41 +1,48 @@
-"""Random sets in files: one safetensors file, the budget as JSON in its header. Never pickle."""
+"""Files of ours: random sets, and how any file is written whole and read with its format and version checked.
+
+Tensors go into safetensors files, all else into JSON. Never pickle.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 from randomset.belief.budget import Budget
 from randomset.belief.labels import check_distribution
 from randomset.belief.repair import Validity
-from randomset.errors import FileFormatError, RandomSetError
+from randomset.errors import FileFormatError, RandomSetError, WriteError
 
 if TYPE_CHECKING:
     from randomset.belief.random_set import RandomSet
 
-__all__ = ["load", "replacing", "save"]
+__all__ = [
+    "check_version",
+    "load",
+    "read_document",
+    "replacing",
+    "save",
+    "save_tensors",
+    "write_document",
+]
 
+_FORMAT, _VERSION = "randomset.random_set", "1"
 _TENSORS = ("mass", "negative", "excess", "repaired")
 
 
 def save(random_set: RandomSet, path: Path) -> Path:
     """Write a random set; a file that is there already is replaced only once the new one is whole."""
-    from safetensors.torch import save_file
-
     validity = random_set.validity
     tensors = (random_set.mass, validity.negative, validity.excess, validity.repaired)
-    stored = {
-        name: tensor.detach().cpu().contiguous() for name, tensor in zip(_TENSORS, tensors, strict=True)
-    }
-    header = {"format": "randomset.random_set", "version": "1", "budget": random_set.budget.to_json()}
-    with replacing(path) as temporary:
-        save_file(stored, temporary, metadata=header)
+    header = {"format": _FORMAT, "version": _VERSION, "budget": random_set.budget.to_json()}
+    save_tensors(dict(zip(_TENSORS, tensors, strict=True)), path, header)
     return path
 
 
@@ -49,11 +56,9 @@ def replacing(path: Path) -> Iterator[Path]:
             remedy="Give the path of a file in a folder that exists",
         )
     try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        handle, temporary = tempfile.mkstemp(".part", f".{path.name}.", path.parent)
     except OSError as error:
-        raise RandomSetError(
-            "the folder cannot be written to", got=f"{path.parent} ({error.strerror})"
-        ) from error
+        raise WriteError("the folder cannot be written to", path.parent, error) from error
     os.close(handle)
     try:
         yield Path(temporary)
@@ -61,8 +66,76 @@ def replacing(path: Path) -> Iterator[Path]:
         os.umask(mask)
         os.chmod(temporary, 0o666 & ~mask)  # a temporary file is its owner's alone
         os.replace(temporary, path)
+    except RandomSetError:
+        raise
+    except OSError as error:
+        raise WriteError("the file cannot be written", path, error) from error
     finally:
         Path(temporary).unlink(missing_ok=True)
+
+
+def save_tensors(tensors: Mapping[str, Tensor], path: Path, header: dict[str, str] | None = None) -> None:
+    """Write tensors by name, with texts beside them, as safetensors."""
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    # Each is cloned: tensors that share their memory are written once for each name.
+    stored = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+    with replacing(path) as temporary:
+        try:
+            save_file(stored, temporary, metadata=header)
+        except SafetensorError as error:  # what the disk says comes in its words
+            raise OSError(str(error).rpartition("I/O error: ")[2]) from error
+
+
+def write_document(content: Mapping[str, Any], path: Path, form: str, version: int, **layout: Any) -> None:
+    """Write JSON that says its format and version first; `layout` goes to `json.dumps`."""
+    text = json.dumps({"format": form, "version": version, **content}, ensure_ascii=False, **layout)
+    with replacing(path) as temporary:
+        temporary.write_text(text + "\n", encoding="utf-8")
+
+
+def read_document(path: Path, form: str, version: int, what: str) -> dict[str, Any]:
+    """Read what `write_document` wrote; what is not JSON, of another format or of a newer version is refused.
+
+    `what` names the thing in errors, such as "the threshold".
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise FileFormatError(f"{what} cannot be read", got=f"{path}: {why}") from None
+    found = content.get("format") if isinstance(content, dict) else type(content).__name__
+    if found != form:
+        raise FileFormatError(
+            f"{what} cannot be read", got=f"{path} with format {_short(found)}", expected=f"format {form!r}"
+        )
+    check_version(content.get("version"), version, what, path)
+    return content
+
+
+def check_version(found: object, known: int | str, what: str, place: object = "") -> None:
+    """Refuse what another version wrote; of a newer one, say so."""
+    if found == known and not isinstance(found, bool):
+        return
+    try:
+        newer = float(found) > float(known)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        newer = False
+    raise FileFormatError(
+        f"{what} was written by {'a newer version of randomset' if newer else 'another version'}",
+        got=f"{f'{place}: ' if place else ''}version {_short(found)}",
+        expected=f"version {known!r}",
+        remedy="Update it: pip install --upgrade randomset" if newer else "Make it again",
+    )
+
+
+def _short(value: object) -> str:
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # a number of thousands of digits, lists in lists
+        return type(value).__name__
+    return text if len(text) <= 60 else f"{text[:60]}…"
 
 
 def load(path: Path) -> tuple[Tensor, Budget, Validity]:
@@ -75,17 +148,18 @@ def load(path: Path) -> tuple[Tensor, Budget, Validity]:
     try:
         with safe_open(str(path), framework="pt") as file:
             header = file.metadata() or {}
-            if header.get("format") != "randomset.random_set":
+            if header.get("format") != _FORMAT:
                 raise FileFormatError(
                     "the file holds no random set",
                     got=f"{path.name} with format {header.get('format')!r}",
                     expected="a file that RandomSet.save wrote",
                 )
-            if header.get("version") != "1" or set(file.keys()) != set(_TENSORS):
+            check_version(header.get("version"), _VERSION, "the random set", path.name)
+            if set(file.keys()) != set(_TENSORS):
                 raise FileFormatError(
-                    "the random set was written by another version",
-                    got=f"version {header.get('version')!r} with {sorted(file.keys())}",
-                    expected=f"version '1' with {sorted(_TENSORS)}",
+                    "the random set is not whole",
+                    got=str(sorted(file.keys())),
+                    expected=str(sorted(_TENSORS)),
                 )
             mass, *account = (file.get_tensor(name) for name in _TENSORS)
     except PermissionError as error:

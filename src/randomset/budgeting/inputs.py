@@ -123,12 +123,19 @@ def _as_text(classes: Any) -> Any:
         classes = classes.astype(str).tolist() if classes.dtype.kind in "iub" else classes.tolist()
     if not isinstance(classes, list):
         return classes
-    return [name.decode() if isinstance(name, bytes) else name for name in classes]
+    return [_decoded(name) if isinstance(name, bytes) else name for name in classes]
+
+
+def _decoded(name: bytes) -> str:
+    try:
+        return name.decode()
+    except UnicodeDecodeError:
+        raise LabelError("a name is no text in UTF-8", got=repr(name)) from None
 
 
 def _text(label: Any) -> str:
     if isinstance(label, bytes):
-        return label.decode()
+        return _decoded(label)
     if not isinstance(label, str):
         raise LabelError("a label is neither text nor a whole number", got=repr(label))
     return label
@@ -155,6 +162,12 @@ def _from_numbers(
 ) -> tuple[NDArray[np.int64], tuple[str, ...]]:
     if labels.dtype.kind not in "iubf" or not np.array_equal(labels, np.floor(labels)):
         raise LabelError("the labels are neither whole numbers nor names", got=f"type {labels.dtype}")
+    if (
+        float(np.abs(labels.astype(np.float64)).max(initial=0)) >= 2**62
+    ):  # infinite, or beyond what int64 holds
+        raise LabelError(
+            "a label is out of range", got=str(labels.max()), expected="labels that count from 0"
+        )
     codes = labels.astype(np.int64)
     if codes.min() < 0:
         raise LabelError("a label is negative", got=int(codes.min()), expected="labels that count from 0")
@@ -191,10 +204,14 @@ def is_whole(value: Any, least: int) -> bool:
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and int(value) >= least
 
 
-def is_number(value: Any) -> bool:
-    """Whether a value is a finite number from 0, and no truth value."""
-    real = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    return real and 0 <= float(value) < math.inf
+def is_number(value: Any, least: float = 0) -> bool:
+    """Whether a value is a finite number, no truth value, and not below a least one."""
+    if not isinstance(value, numbers.Real) or isinstance(value, bool):
+        return False
+    try:
+        return math.isfinite(value) and float(value) >= least
+    except OverflowError:  # a whole number beyond all floats
+        return False
 
 
 def number_of_sets(num_classes: int) -> int:

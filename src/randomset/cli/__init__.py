@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 from typing import Annotated, NoReturn
 
 import typer
 
 from randomset.cli import budget, compare, data, demo, evaluate, export, paper, predict, report, serve, train
-from randomset.errors import RandomSetError
+from randomset.errors import RandomSetError, remedy_of
 
 __all__ = ["app", "main"]
 
@@ -58,15 +59,30 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without Greek letters shows question marks
     try:
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()  # what cannot be written is said here, and not after the end
     except RandomSetError as error:
         _fail(str(error))
+    except BrokenPipeError:  # who was reading has seen enough
+        _hush()
+        sys.exit(1)
     except OSError as error:  # a disk that is full, a file where a folder should be, a name that is too long
+        _hush()
         place = f"; got {error.filename}" if error.filename else ""
-        _fail(f"the file system refused: {error.strerror or error}{place}")
+        _fail(f"the file system refused: {error.strerror or error}{place}. {remedy_of(error)}")
     except KeyboardInterrupt:
         typer.echo("Stopped.", err=True)
         sys.exit(130)
+
+
+def _hush() -> None:
+    """Let what waits for a closed output go nowhere, or Python would complain at its end."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _fail(message: str) -> NoReturn:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from randomset.belief.storage import replacing
 from randomset.cli.checks import number_or_auto
 from randomset.errors import FileFormatError, RandomSetWarning
 from randomset.runs.folders import check_writable
@@ -76,6 +77,7 @@ def _draw(budgeter: Budgeter, folder: Path) -> list[Path]:
     from randomset.report.budget_figures import plot_clusters, plot_overlaps
 
     clusters, overlaps = folder / "clusters.png", folder / "overlaps.png"
-    plot_clusters(budgeter).savefig(clusters, dpi=150)
-    plot_overlaps(budgeter).savefig(overlaps, dpi=150)
+    for path, figure in ((clusters, plot_clusters(budgeter)), (overlaps, plot_overlaps(budgeter))):
+        with replacing(path) as temporary:
+            figure.savefig(temporary, dpi=150, format="png")
     return [clusters, overlaps]

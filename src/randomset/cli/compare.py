@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from randomset.belief.storage import read_document, write_document
+from randomset.budgeting.inputs import is_number
 from randomset.cli.checks import as_place, check_drawing, number_or_auto
 from randomset.cli.voice import aloud
 from randomset.errors import FileFormatError, RandomSetError, ShapeError
@@ -97,67 +99,69 @@ def compare(
     if others:
         typer.echo(f"Also in the table, since {out} has them: {', '.join(others)}.")
         names += others
-    started, trained = time.perf_counter(), 0
-    for number, (config, run) in enumerate(runs):
-        if (run / "test.json").exists():
-            continue
-        left = sum(not (other / "test.json").exists() for _, other in runs[number:])
-        spent = time.perf_counter() - started
-        guess = f", {max(1, round(spent / trained * left / 60))} min to go" if trained else ""
-        typer.echo(f"{number + 1} of {len(runs)}: {config.method}, seed {config.seed}{guess}")
-        base = out / "softmax" / f"seed-{config.seed}"
-        built = config.method in ("temperature", "laplace-bridge") and (base / "test.json").exists()
-        built = built and not config.freeze  # heads are trained on features, and in seconds
+    with alone_in(out):
+        started, trained = time.perf_counter(), 0
+        for number, (config, run) in enumerate(runs):
+            if (run / "test.json").exists():
+                continue
+            left = sum(not (other / "test.json").exists() for _, other in runs[number:])
+            spent = time.perf_counter() - started
+            guess = f", {max(1, round(spent / trained * left / 60))} min to go" if trained else ""
+            typer.echo(f"{number + 1} of {len(runs)}: {config.method}, seed {config.seed}{guess}")
+            base = out / "softmax" / f"seed-{config.seed}"
+            built = config.method in ("temperature", "laplace-bridge") and (base / "test.json").exists()
+            built = built and not config.freeze  # heads are trained on features, and in seconds
+            try:
+                with alone_in(run):
+                    resume = (run / "config.json").exists()
+                    train_run(config, run, resume=resume, base=base if built else None, **aloud())
+            except TrainingStopped as stop:
+                typer.echo(_STOPPED, err=True)
+                raise typer.Exit(128 + stop.signal) from None
+            except KeyboardInterrupt:
+                typer.echo(_STOPPED, err=True)
+                raise typer.Exit(130) from None
+            except FileFormatError as error:
+                if not (run / "checkpoints").exists():
+                    raise
+                raise FileFormatError(f"{error}. To train it anew, delete {run}") from None
+            trained += 1
+        results: dict[str, list[Any]] = {name: [] for name in names}
+        costs: dict[str, list[dict[str, float]]] = {name: [] for name in names}
         try:
-            with alone_in(run):
-                resume = (run / "config.json").exists()
-                train_run(config, run, resume=resume, base=base if built else None, **aloud())
-        except TrainingStopped as stop:
-            typer.echo(_STOPPED, err=True)
-            raise typer.Exit(128 + stop.signal) from None
+            for seed in range(seeds):
+                mark = {"contents": marks, "ood": unknown, "ood_samples": ood_samples, "seed": seed}
+                models = {name: out / name / f"seed-{seed}" for name in names}
+                times = _timed(models, out / f"timing-{seed}.json")
+                for name, run in models.items():
+                    results[name].append(_measured(run, mark, figures))
+                    costs[name].append({**_costs(run), "milliseconds": times[name]})
         except KeyboardInterrupt:
             typer.echo(_STOPPED, err=True)
             raise typer.Exit(130) from None
-        except FileFormatError as error:
-            if not (run / "checkpoints").exists():
-                raise
-            raise FileFormatError(f"{error}. To train it anew, delete {run}") from None
-        trained += 1
-    results: dict[str, list[Any]] = {name: [] for name in names}
-    costs: dict[str, list[dict[str, float]]] = {name: [] for name in names}
-    try:
-        for seed in range(seeds):
-            mark = {"contents": marks, "ood": unknown, "ood_samples": ood_samples, "seed": seed}
-            models = {name: out / name / f"seed-{seed}" for name in names}
-            times = _timed(models, out / f"timing-{seed}.json")
-            for name, run in models.items():
-                results[name].append(_measured(run, mark, figures))
-                costs[name].append({**_costs(run), "milliseconds": times[name]})
-    except KeyboardInterrupt:
-        typer.echo(_STOPPED, err=True)
-        raise typer.Exit(130) from None
-    comparison = Comparison(results, costs)
-    typer.echo("\n" + comparison.to_text())
-    for path in comparison.save(out):
-        typer.echo(f"Wrote {path}.")
-    if figures and unknown:
-        from randomset.report.comparison_figures import draw_comparison
-
-        folders = {name: out / name / "seed-0" / MEASURED for name in names}
-        for path in draw_comparison(folders, out / "figures"):
+        comparison = Comparison(results, costs)
+        typer.echo("\n" + comparison.to_text())
+        for path in comparison.save(out):
             typer.echo(f"Wrote {path}.")
-    if figures:
-        from randomset.evaluation import Evaluation
-        from randomset.report.html import comparison_report, write_report
+        if figures and unknown:
+            from randomset.report.comparison_figures import draw_comparison
 
-        first = {name: Evaluation.load(out / name / "seed-0" / MEASURED) for name in names}
-        title = f"{len(names)} methods on {source}"
-        about = {"seeds": seeds, "ood": unknown, "ood_samples": ood_samples, "config": settings}
-        text = comparison_report(comparison, first, title=title, settings=about)
-        typer.echo(f"Wrote {write_report(text, out / 'report.html')}.")
+            folders = {name: out / name / "seed-0" / MEASURED for name in names}
+            for path in draw_comparison(folders, out / "figures"):
+                typer.echo(f"Wrote {path}.")
+        if figures:
+            from randomset.evaluation import Evaluation
+            from randomset.report.html import comparison_report, write_report
+
+            first = {name: Evaluation.load(out / name / "seed-0" / MEASURED) for name in names}
+            title = f"{len(names)} methods on {source}"
+            about = {"seeds": seeds, "ood": unknown, "ood_samples": ood_samples, "config": settings}
+            text = comparison_report(comparison, first, title=title, settings=about)
+            typer.echo(f"Wrote {write_report(text, out / 'report.html')}.")
 
 
 _STOPPED = "Stopped. The same command goes on from here."
+_MARK, _TIMES = "randomset.measured", "randomset.times"
 MEASURED = "comparison"
 """The folder of a run with what was measured for the table; `randomset evaluate` writes elsewhere."""
 
@@ -188,7 +192,7 @@ def _check_data(run: Path, mark: str) -> None:
     """Refuse to go on with runs of other data, before anything is trained."""
     try:
         contents = json.loads((run / "split.json").read_text(encoding="utf-8")).get("contents")
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError, AttributeError, RecursionError):
         return  # there is none yet, or its reader will say what is wrong
     if contents not in (None, mark):
         raise FileFormatError(
@@ -244,14 +248,14 @@ def _measured(run: Path, mark: dict[str, Any], figures: bool) -> Any:
     from randomset.evaluation.result import Evaluation
 
     folder = run / MEASURED
-    mark = {**mark, "model": _digest(run), "figures": figures}
+    mark = {"format": _MARK, "version": 1, **mark, "model": _digest(run), "figures": figures}
     try:
-        kept = json.loads((folder / "measured.json").read_text(encoding="utf-8"))
+        kept = read_document(folder / "measured.json", _MARK, 1, "what was measured")
         if {**kept, "figures": kept["figures"] or not figures} == {**mark, "figures": True}:
             numbers = Evaluation.load(folder).numbers
             if set(numbers["ood"]) == set(mark["ood"]) and "test" in numbers:
                 return numbers
-    except (OSError, ValueError, KeyError, TypeError):  # FileFormatError is a ValueError
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):  # FileFormatError is a ValueError
         pass
     typer.echo(f"Measuring {run} …")
     result = evaluate_run(
@@ -265,7 +269,7 @@ def _measured(run: Path, mark: dict[str, Any], figures: bool) -> Any:
         quiet=True,
         out=folder,
     )
-    (folder / "measured.json").write_text(json.dumps(mark) + "\n", encoding="utf-8")
+    write_document(mark, folder / "measured.json", _MARK, 1)
     return result.numbers
 
 
@@ -298,10 +302,10 @@ def _timed(runs: dict[str, Path], path: Path) -> dict[str, float]:
 
     marks = {name: _digest(run) for name, run in runs.items()}
     try:
-        kept = json.loads(path.read_text(encoding="utf-8"))
-        if kept["models"] == marks:
+        kept = read_document(path, _TIMES, 1, "the times")
+        if kept["models"] == marks and all(is_number(kept["milliseconds"][name]) for name in runs):
             return {name: float(kept["milliseconds"][name]) for name in runs}
-    except (OSError, ValueError, KeyError, TypeError):
+    except (FileFormatError, KeyError, TypeError):
         pass
     models = {name: load_model(run) for name, run in runs.items()}
     notes = next(iter(models.values())).notes
@@ -310,5 +314,5 @@ def _timed(runs: dict[str, Path], path: Path) -> dict[str, float]:
         one = torch.full(one.shape, -1)
         one[:, :8] = 1
     found = in_turns(models, one)
-    path.write_text(json.dumps({"models": marks, "milliseconds": found}) + "\n", encoding="utf-8")
+    write_document({"models": marks, "milliseconds": found}, path, _TIMES, 1)
     return found

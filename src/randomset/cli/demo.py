@@ -165,6 +165,8 @@ def _drawn(examples: list[Example], path: Path) -> Path:
     """Draw the three digits above their masses."""
     from matplotlib.figure import Figure
 
+    from randomset.belief.storage import replacing
+
     figure = Figure(figsize=(11, 5.5), layout="constrained")
     axes = figure.subplots(2, 3, height_ratios=(1, 1.3))
     for column, (name, answer, image) in enumerate(examples):
@@ -180,5 +182,6 @@ def _drawn(examples: list[Example], path: Path) -> Path:
         low, high = answer.lower[label], answer.upper[label]
         title = f"predicted {answer.label_names[0]},\nprobability in [{low:.2f}, {high:.2f}]"
         bars.set(xlim=(0, 1), xlabel="mass", title=title)
-    figure.savefig(path, dpi=120)
+    with replacing(path) as temporary:
+        figure.savefig(temporary, dpi=120, format="png")
     return path

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from randomset.belief.storage import check_version
+from randomset.budgeting.inputs import is_number
 from randomset.cli.checks import check_drawing, check_seed
 from randomset.cli.voice import aside
 from randomset.errors import RandomSetError
-from randomset.runs.folders import check_writable
+from randomset.runs.folders import alone_in
 from randomset.runs.inputs import TOKENIZER, NetworkInputs, few, own_data
 
 if TYPE_CHECKING:
@@ -119,55 +121,56 @@ def evaluate_run(
     check_drawing(figures)
     unknown, folder = ood or {}, run if out is None else out
     network = load_model(run)
-    check_writable(folder / "evaluation.json")
-    load = NetworkInputs(network, run, strict)
-    tested, held, calibrating = own_data(run, load, test, validation, aside)
-    others = {name: few(load(source, labelled=False), ood_samples, seed) for name, source in unknown.items()}
-    images = tested.kind == "images" and _are_pixels(tested)
-    if sweeps and tested.kind == "images" and not images:
-        typer.echo("The images are not in the range of pixels: no noise and rotation.")
-    result = measure(
-        network,
-        tested,
-        others,
-        validation=held,
-        calibration=calibrating,
-        classes=network.notes.get("classes"),
-        threshold=Threshold.load(run) if held is None else None,
-        noise=NOISE if sweeps and images else (),
-        rotation=ROTATION if sweeps and images else (),
-        attacks=EPSILONS if attacks else (),
-        autoattack=() if autoattack is None else (autoattack,),
-        timing=timing and devices == 1,
-        devices=devices,
-        seed=seed,
-        **options,
-    )
-    result.numbers["run"] = {
-        "folder": str(run),
-        "test": tested.name,
-        "test_source": test,
-        "ood": unknown,
-        "ood_samples": ood_samples,
-        "seed": seed,
-        "config": load.config,
-    }
-    if not quiet:
-        for remark in result["remarks"]:
-            typer.echo(f"{remark}.")
-        typer.echo(result.summary)
-    folder.mkdir(parents=True, exist_ok=True)
-    written = result.save(folder)
-    if held is not None:
-        found = result["threshold"]
-        written.append(Threshold(found["score"], found["value"], found["share"]).save(folder))
-    if figures:
-        written += _drawn(result, folder / "figures")
+    with alone_in(folder):
+        load = NetworkInputs(network, run, strict)
+        tested, held, calibrating = own_data(run, load, test, validation, aside)
+        others = {
+            name: few(load(source, labelled=False), ood_samples, seed) for name, source in unknown.items()
+        }
+        images = tested.kind == "images" and _are_pixels(tested)
+        if sweeps and tested.kind == "images" and not images:
+            typer.echo("The images are not in the range of pixels: no noise and rotation.")
+        result = measure(
+            network,
+            tested,
+            others,
+            validation=held,
+            calibration=calibrating,
+            classes=network.notes.get("classes"),
+            threshold=Threshold.load(run) if held is None else None,
+            noise=NOISE if sweeps and images else (),
+            rotation=ROTATION if sweeps and images else (),
+            attacks=EPSILONS if attacks else (),
+            autoattack=() if autoattack is None else (autoattack,),
+            timing=timing and devices == 1,
+            devices=devices,
+            seed=seed,
+            **options,
+        )
+        result.numbers["run"] = {
+            "folder": str(run),
+            "test": tested.name,
+            "test_source": test,
+            "ood": unknown,
+            "ood_samples": ood_samples,
+            "seed": seed,
+            "config": load.config,
+        }
         if not quiet:
-            written.append(write_report_of(run, folder, result, network, tested, others))
-    for path in written if not quiet else []:
-        typer.echo(f"Wrote {path}.")
-    return result
+            for remark in result["remarks"]:
+                typer.echo(f"{remark}.")
+            typer.echo(result.summary)
+            written = result.save(folder)
+        if held is not None:
+            found = result["threshold"]
+            written.append(Threshold(found["score"], found["value"], found["share"]).save(folder))
+        if figures:
+            written += _drawn(result, folder / "figures")
+            if not quiet:
+                written.append(write_report_of(run, folder, result, network, tested, others))
+        for path in written if not quiet else []:
+            typer.echo(f"Wrote {path}.")
+        return result
 
 
 def write_report_of(
@@ -216,14 +219,17 @@ def _clusters(run: Path) -> Any:
         return None
     try:
         found = json.loads((run / "clusters.json").read_text(encoding="utf-8"))
+        check_version(found.get("version", 1), 1, "clusters.json")  # the first ones had none
         count = len(found["classes"])
         points = np.array(found["points"], float).reshape(-1, 4)
         shapes = [(np.shape(one["centre"]), np.shape(one["axes"])) for one in found["ellipsoids"]]
         owners = [*points[:, 3], *(one["of"] for one in found["ellipsoids"])]
         if set(shapes) - {((3,), (3, 3))} or not all(0 <= owner < count for owner in owners):
             raise ValueError("other shapes")
+        if not np.isfinite(points).all() or not is_number(found["radius"]):
+            raise ValueError("no numbers")
         return {**found, "radius": float(found["radius"])}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError):
         typer.echo(f"The classes are not drawn in space: {run / 'clusters.json'} cannot be read.", err=True)
         return None
 

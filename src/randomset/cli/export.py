@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from randomset.errors import RandomSetError
-from randomset.runs.folders import check_writable
+from randomset.runs.folders import alone_in, check_writable
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -48,7 +49,9 @@ def export(
     deployed = Deployed(network, threshold)
     typer.echo("Exporting …")
     write = export_onnx if format == "onnx" else export_torch
-    distance = write(deployed, example, path)
+    into_run = path.parent.resolve() == run.resolve()
+    with alone_in(run) if into_run else nullcontext():
+        distance = write(deployed, example, path)
     shape = " × ".join(["batch", *map(str, example.shape[1:])])
     typer.echo(f"Wrote {path}, {path.stat().st_size / 1e6:.1f} MB: inputs {shape}, {str(example.dtype)[6:]}.")
     typer.echo("Outputs: " + ", ".join(deployed(example)) + ".")

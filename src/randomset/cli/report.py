@@ -11,7 +11,7 @@ import typer
 from randomset.cli.evaluate import write_report_of
 from randomset.data.sources import Source
 from randomset.errors import FileFormatError, RandomSetError
-from randomset.runs.folders import check_writable
+from randomset.runs.folders import alone_in, check_writable
 from randomset.runs.inputs import NetworkInputs, few, own_data
 
 __all__ = ["report"]
@@ -66,4 +66,5 @@ def report(
         for name, source in about.get("ood", {}).items()
     }
     others = {name: data for name, data in unknown.items() if data is not None}
-    typer.echo(f"Wrote {write_report_of(run, folder, result, network, tested, others)}.")
+    with alone_in(folder):
+        typer.echo(f"Wrote {write_report_of(run, folder, result, network, tested, others)}.")

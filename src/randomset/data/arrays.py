@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 import struct
+import sys
+import warnings
 import zipfile
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -19,6 +21,7 @@ from randomset.errors import FileFormatError, ShapeError
 
 __all__ = ["LARGE", "images_from_array", "inputs_from_arrays", "read_arrays"]
 
+_PACKED = 200
 LARGE = 2**30
 """Bytes from which an array stays on disk, mapped into memory."""
 
@@ -34,15 +37,17 @@ def read_arrays(path: Path, wanted: tuple[str, ...], needed: tuple[str, ...] = (
             arrays = {}
             for name in names:
                 if name in wanted:
-                    mapped = _mapped(path, archive.zip, name)
-                    arrays[name] = archive[name] if mapped is None else mapped
+                    assert archive.zip is not None
+                    entry = _entry(archive.zip, name)
+                    mapped = _mapped(path, entry)
+                    arrays[name] = _unpacked(archive.zip, entry) if mapped is None else mapped
     except MemoryError:
         raise FileFormatError(
             "the arrays do not fit into memory",
             got=str(path),
             remedy="Write the file with numpy.savez, not savez_compressed: then it is read piece by piece",
         ) from None
-    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+    except Exception as error:  # damaged archives, and headers of arrays, end in errors of many kinds
         raise FileFormatError(
             "the file cannot be read as .npz",
             got=f"{path}: {_why(path, error)}",
@@ -58,21 +63,58 @@ def read_arrays(path: Path, wanted: tuple[str, ...], needed: tuple[str, ...] = (
     return arrays
 
 
-def _mapped(path: Path, archive: Any, name: str) -> NDArray[Any] | None:
+def _entry(archive: zipfile.ZipFile, name: str) -> zipfile.ZipInfo:
+    return archive.getinfo(f"{name}.npy" if f"{name}.npy" in archive.namelist() else name)
+
+
+def _unpacked(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> NDArray[Any]:
+    """Read an array, after its header: what it claims must fit what the archive holds."""
+    size, packed = entry.file_size, entry.compress_size
+    if size > _memory() or (
+        size > LARGE and size > _PACKED * packed
+    ):  # no data are so much larger than packed
+        raise MemoryError
+    with archive.open(entry) as file:
+        shape, _, dtype = _header(file)
+        values = math.prod(shape)
+        if min(shape, default=0) < 0 or values > size or file.tell() + values * dtype.itemsize > size:
+            raise ValueError(f"{entry.filename} does not hold the array of shape {shape} that it claims")
+    with archive.open(entry) as file:
+        array = np.lib.format.read_array(file, allow_pickle=False)
+    if dtype.kind == "U" and array.size:
+        letters = np.ascontiguousarray(array).reshape(-1).view(f"{dtype.byteorder}u4")
+        if letters.max() > sys.maxunicode:
+            raise ValueError(f"{entry.filename} holds letters that do not exist")
+    return array
+
+
+def _memory() -> float:
+    """Return the bytes of memory that the machine has, if it tells."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return math.inf
+
+
+def _header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Read the header of an array: its shape, whether it lies column by column, its type."""
+    first = np.lib.format.read_magic(file) == (1, 0)
+    reader = np.lib.format.read_array_header_1_0 if first else np.lib.format.read_array_header_2_0
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # on files of old Pythons, which are read all the same
+        return reader(file)
+
+
+def _mapped(path: Path, entry: zipfile.ZipInfo) -> NDArray[Any] | None:
     """Map a large array that lies in the archive as it is; None for all others."""
-    entry = archive.getinfo(f"{name}.npy" if f"{name}.npy" in archive.namelist() else name)
     if entry.file_size < LARGE or entry.compress_type != zipfile.ZIP_STORED:
         return None
     with path.open("rb") as file:
         file.seek(entry.header_offset + 26)  # the lengths of name and extra field of the entry's own header
         name_length, extra = struct.unpack("<HH", file.read(4))
         file.seek(name_length + extra, os.SEEK_CUR)
-        version = np.lib.format.read_magic(file)
-        reader = (
-            np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        )
-        shape, fortran, dtype = reader(file)
-        if dtype.hasobject or fortran:
+        shape, fortran, dtype = _header(file)
+        if dtype.hasobject or fortran or dtype.kind == "U":
             return None
         # "c": nobody writes into it, and torch asks for an array that could be written to.
         return np.memmap(path, dtype, "c", file.tell(), shape)
@@ -109,8 +151,20 @@ def inputs_from_arrays(
                 place = start + int(bad.argmax())
                 raise ShapeError(f"the {kind} are not all finite", got=f"NaN or infinity in sample {place}")
     if kind == "features":
-        return kind, torch.from_numpy(array.reshape(len(array), -1).astype(np.float32, copy=False))
-    return kind, images_from_array(array)
+        array = array.reshape(len(array), -1)
+    with np.errstate(over="ignore"):
+        tensor = images_from_array(array) if kind == "images" else _floats(array)
+    if array.dtype.kind == "f" and array.dtype.itemsize > 4 and not tensor.isfinite().all():
+        place = int((~tensor.flatten(1).isfinite().all(1)).nonzero()[0])
+        raise ShapeError(
+            f"the {kind} hold numbers beyond what a network takes",
+            got=f"one that is infinite as float32 in sample {place}",
+        )
+    return kind, tensor
+
+
+def _floats(array: NDArray[Any]) -> Tensor:
+    return torch.from_numpy(array.astype(np.float32, copy=False))
 
 
 def images_from_array(array: NDArray[Any]) -> Tensor:

@@ -106,15 +106,21 @@ def _write_files(name: str, split: str, rows: Any, progress: bool | None) -> Pat
         for place, row in enumerate(raw):
             image = row[known.image]
             content = image["bytes"] or Path(image["path"]).read_bytes()
-            folder = temporary if names is None else temporary / names[row[known.label]].replace("/", "-")
+            folder = temporary if names is None else temporary / _folder_name(names[row[known.label]])
             folder.mkdir(exist_ok=True)
             ending = Path(image["path"] or "image.jpg").suffix or ".jpg"
             (folder / f"{place:07d}{ending}").write_bytes(content)
             advance(1)
         if names is not None:  # folders are read in the order of their names, labels are not
-            order = {name.replace("/", "-"): name for name in names}
+            order = {_folder_name(name): name for name in names}
             (temporary / CLASSES).write_text(json.dumps(order, ensure_ascii=False), encoding="utf-8")
     return target
+
+
+def _folder_name(name: str) -> str:
+    """Return a class's name as that of one folder, which lies nowhere else."""
+    plain = name.replace("/", "-").replace("\\", "-").replace("\0", "-")
+    return f"-{plain}" if plain.startswith(".") else plain or "-"
 
 
 def _write_table(name: str, splits: Any) -> Path:

@@ -213,9 +213,9 @@ def _decoded(
     large = int(np.prod(shape)) >= LARGE
     if large:
         stored = _stored(files, shape)
-        if stored[0].is_file() and stored[1].is_file():
-            lost = {int(place): why for place, why in json.loads(stored[1].read_text("utf-8")).items()}
-            return _kept(np.load(stored[0], mmap_mode="c"), lost)
+        found = _found(*stored, shape) if stored[0].is_file() and stored[1].is_file() else None
+        if found is not None:
+            return _kept(*found)
         try:
             stored[0].parent.mkdir(parents=True, exist_ok=True)
             with replacing(stored[0]) as temporary:
@@ -227,13 +227,25 @@ def _decoded(
         except OSError as error:
             raise RandomSetError(
                 "the decoded images cannot be kept",
-                got=f"{stored[0]}: {error.strerror}",
+                got=f"{stored[0]}: {error.strerror or error}",
                 expected=f"room for {int(np.prod(shape)) / 1e9:.1f} GB",
                 remedy="Ask for a smaller size, or let RANDOMSET_DATA name a folder with room",
             ) from None
         return _kept(np.load(stored[0], mmap_mode="c"), lost)
     array = np.empty(shape, np.uint8)
     return _kept(array, _fill(array, files, what, progress))
+
+
+def _found(
+    images: Path, losses: Path, shape: tuple[int, ...]
+) -> tuple[NDArray[np.uint8], dict[int, str]] | None:
+    """Read images that were decoded before; None if their files are not whole."""
+    try:
+        lost = {int(place): str(why) for place, why in json.loads(losses.read_text("utf-8")).items()}
+        array = np.load(images, mmap_mode="c")
+    except (OSError, ValueError, AttributeError, RecursionError):
+        return None
+    return (array, lost) if array.shape == shape and array.dtype == np.uint8 else None
 
 
 def _kept(array: NDArray[np.uint8], lost: dict[int, str]) -> tuple[Tensor, list[int], dict[int, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,19 +54,32 @@ def read_table(
     except ImportError:
         raise MissingPackageError("pandas", "data") from None
     try:
-        if path.suffix == ".parquet":
-            frame = pandas.read_parquet(path).reset_index(drop=True)
-        else:
-            frame = pandas.read_csv(path, skip_blank_lines=labelled)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pandas.errors.ParserWarning)  # cells would be lost
+            warnings.simplefilter(
+                "ignore", pandas.errors.DtypeWarning
+            )  # what the columns hold is looked at below
+            if path.suffix == ".parquet":
+                frame = pandas.read_parquet(path).reset_index(drop=True)
+            else:
+                frame = pandas.read_csv(path, skip_blank_lines=labelled, index_col=False)
     except ImportError:
         raise MissingPackageError("pyarrow", "data") from None
-    except (ValueError, OSError, MemoryError) as error:  # of the parsers too, which are kinds of ValueError
+    except pandas.errors.ParserWarning:
         raise FileFormatError(
-            "the table cannot be read", got=f"{path}: {str(error).splitlines()[0]}"
+            "rows of the table have more cells than its first line",
+            got=str(path),
+            expected="a name for each column",
         ) from None
+    except Exception as error:  # of the parsers, which meet damaged files with errors of many kinds
+        why = (str(error) or type(error).__name__).splitlines()[0]
+        raise FileFormatError("the table cannot be read", got=f"{path}: {why}") from None
     if not len(frame):
         raise FileFormatError("the table is empty", got=str(path), expected="at least one row")
     frame.columns = [str(name) for name in frame.columns]
+    if not frame.columns.is_unique:
+        twice = frame.columns[frame.columns.duplicated()][0]
+        raise FileFormatError("two columns of the table have one name", got=f"{twice} in {path}")
     remarks: list[str] = []
     if counted := [name for name in frame.columns if name.startswith("Unnamed:")]:
         frame = frame.drop(columns=counted)
@@ -111,7 +125,8 @@ def read_table(
             got=f"{', '.join(words[:5]) or ', '.join(frame.columns)} of {path}",
             remedy="Name the column of texts or of labels, or turn the others into numbers",
         )
-    values = frame[others].to_numpy(dtype=np.float32, na_value=np.nan)
+    with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused
+        values = frame[others].to_numpy(dtype=np.float32, na_value=np.nan, copy=True)
     bad = ~np.isfinite(values)
     if bad.any():
         row, column = (int(place) for place in np.argwhere(bad)[0])

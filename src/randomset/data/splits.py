@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from randomset.belief.storage import replacing
+from randomset.belief.storage import read_document, write_document
+from randomset.budgeting.inputs import is_whole
 from randomset.data.catalogue import KNOWN, files_of
 from randomset.data.folders import has_split
 from randomset.data.sources import Source, load_source
@@ -85,24 +85,23 @@ class Parts:
             for name in ("validation", "calibration", "test")
         }
         mark = {"samples": len(data), "mark": _mark(data), "contents": fingerprint(data)}
-        content = {"format": _FORMAT, "version": _VERSION, "source": self.source, **mark, **rows}
-        with replacing(path) as temporary:
-            temporary.write_text(json.dumps(content) + "\n", encoding="utf-8")
+        write_document({"source": self.source, **mark, **rows}, path, _FORMAT, _VERSION)
 
     @classmethod
     def load(cls, path: Path, data: Source) -> Parts:
         """Read what `save` wrote, for the same data as then."""
-        try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-            if content["format"] != _FORMAT or content["version"] != _VERSION:
-                raise ValueError("another format")
-            samples, mark, contents = content["samples"], content["mark"], content.get("contents")
-            parts = {
-                name: None if content[name] is None else torch.tensor(content[name], dtype=torch.long)
-                for name in ("validation", "calibration", "test")
-            }
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise FileFormatError("the split cannot be read", got=f"{path}: {error}") from None
+        content = read_document(path, _FORMAT, _VERSION, "the split")
+        source, samples, mark = (content.get(name) for name in ("source", "samples", "mark"))
+        contents = content.get("contents")
+        rows = {name: content.get(name) for name in ("validation", "calibration", "test")}
+        whole = isinstance(source, str) and all(map(_are_places, rows.values()))
+        if not whole or None in (rows["validation"], rows["calibration"]):
+            raise FileFormatError(
+                "the split cannot be read",
+                got=f"{path}, which lacks its source or some rows",
+                expected="what randomset train wrote",
+                remedy="Train the run anew in another folder",
+            )
         if (samples, mark) != (len(data), _mark(data)) or contents not in (None, fingerprint(data)):
             raise FileFormatError(
                 "the data are others than those of the training",
@@ -110,14 +109,21 @@ class Parts:
                 expected=f"the same {samples} samples, with their labels, as in {path}",
                 remedy="Name data to test and validate on: --test SOURCE --validation SOURCE",
             )
-        taken = torch.zeros(samples, dtype=torch.bool)
-        try:
-            for part in parts.values():
-                if part is not None:
-                    taken[part] = True
-        except IndexError:
-            raise FileFormatError("the split names rows that do not exist", got=str(path)) from None
-        return cls(content["source"], (~taken).nonzero()[:, 0], **parts)  # type: ignore[arg-type]
+        if any(place >= len(data) for places in rows.values() for place in places or ()):
+            raise FileFormatError("the split names rows that do not exist", got=str(path))
+        parts = {
+            name: None if places is None else torch.tensor(places).long() for name, places in rows.items()
+        }
+        taken = torch.zeros(len(data), dtype=torch.bool)
+        for part in parts.values():
+            if part is not None:
+                taken[part] = True
+        return cls(source, (~taken).nonzero()[:, 0], **parts)  # type: ignore[arg-type]
+
+
+def _are_places(places: Any) -> bool:
+    """Whether these are the numbers of rows, or nothing."""
+    return places is None or (isinstance(places, list) and all(is_whole(place, 0) for place in places))
 
 
 def fingerprint(data: Source) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,12 +12,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from randomset.belief.storage import replacing
+from randomset.belief.storage import read_document, write_document
+from randomset.budgeting.inputs import is_number
 from randomset.errors import FileFormatError, RandomSetError
 
 __all__ = ["Detection", "Threshold", "detection", "rank_average"]
 
-_FILE, _FORMAT = "threshold.json", "randomset.threshold"
+_FILE, _FORMAT, _VERSION = "threshold.json", "randomset.threshold", 1
 
 
 @dataclass(frozen=True)
@@ -113,9 +114,7 @@ class Threshold:
     def save(self, folder: str | Path) -> Path:
         """Write it into a run folder, as threshold.json."""
         path = Path(folder) / _FILE
-        content = {"format": _FORMAT, "version": 1, **dataclasses.asdict(self)}
-        with replacing(path) as temporary:
-            temporary.write_text(json.dumps(content, ensure_ascii=False) + "\n", encoding="utf-8")
+        write_document(dataclasses.asdict(self), path, _FORMAT, _VERSION)
         return path
 
     @classmethod
@@ -126,13 +125,16 @@ class Threshold:
             raise FileFormatError("there is no such folder", got=str(folder))
         if not path.exists():
             return None
-        try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-            if content["format"] != _FORMAT or content["version"] != 1:
-                raise ValueError("another format")
-            return cls(str(content["score"]), float(content["value"]), float(content["share"]))
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise FileFormatError("the threshold cannot be read", got=f"{path}: {error}") from None
+        content = read_document(path, _FORMAT, _VERSION, "the threshold")
+        score, value, share = (content.get(name) for name in ("score", "value", "share"))
+        if not isinstance(score, str) or not is_number(value, -math.inf) or not is_number(share):
+            raise FileFormatError(
+                "the threshold cannot be read",
+                got=f"{path} with score {score!r:.40}, value {value!r:.40}, share {share!r:.40}",
+                expected="the name of a score and two finite numbers",
+                remedy="Evaluate the run again",
+            )
+        return cls(score, float(value or 0), float(share or 0))
 
     def known(self, scores: Tensor) -> Tensor:
         """Say which inputs count as known."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from randomset.belief.storage import replacing
+from randomset.belief.storage import read_document, replacing
 from randomset.data.arrays import read_arrays
 from randomset.errors import FileFormatError, MissingPackageError, RandomSetError
 from randomset.evaluation.predictor import Prediction
@@ -22,6 +23,7 @@ from randomset.evaluation.tables import Table, summary_of, tables_of
 __all__ = ["Evaluation"]
 
 _FORMAT, _VERSION = "randomset.evaluation", 1
+_OWN = ("format", "version", "randomset", "scores")
 _PARTS = ("probabilities", "scores", "labels", "lower", "upper", "negative")
 _FILES = ("evaluation.json", "evaluation.md", "scores.npz")
 
@@ -61,11 +63,15 @@ class Evaluation:
         """The most important numbers in words."""
         return "\n".join(summary_of(self.numbers))
 
-    def to_json(self, path: str | Path | None = None) -> str:
-        """Return the numbers as JSON, and write them if a path is given; what is no number becomes null."""
+    def to_json(self, path: str | Path | None = None, scores: str | None = None) -> str:
+        """Return the numbers as JSON, and write them if a path is given; what is no number becomes null.
+
+        `scores` is the checksum of the file of scores that belongs to them.
+        """
         import randomset
 
         content = {"format": _FORMAT, "version": _VERSION, "randomset": randomset.__version__}
+        content |= {} if scores is None else {"scores": scores}
         text = json.dumps(sayable({**content, **self.numbers}), indent=1, ensure_ascii=False, allow_nan=False)
         return _written(text + "\n", path)
 
@@ -139,24 +145,33 @@ class Evaluation:
         paths = [folder / name for name in _FILES]
         self.save_scores(paths[2])
         self.to_markdown(paths[1])
-        self.to_json(paths[0])  # last: where it is, the others are
+        self.to_json(paths[0], _checksum(paths[2]))  # last: where it is, the others are
         return paths
 
     @classmethod
     def load(cls, folder: str | Path) -> Evaluation:
         """Read what `save` wrote."""
-        path = Path(folder) / _FILES[0]
+        path, scores = Path(folder) / _FILES[0], Path(folder) / _FILES[2]
+        numbers = read_document(path, _FORMAT, _VERSION, "the evaluation")
+        mark = numbers.get("scores")
+        numbers = {name: value for name, value in numbers.items() if name not in _OWN}
+        if mark not in (None, _checksum(scores)):  # it was interrupted while it was written
+            raise FileFormatError(
+                "the numbers and the scores are of two evaluations", got=str(folder), remedy="Evaluate again"
+            )
         try:
-            numbers = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError) as error:
-            raise FileFormatError("the evaluation cannot be read", got=f"{path}: {error}") from None
-        if not isinstance(numbers, dict) or numbers.get("format") != _FORMAT:
-            raise FileFormatError("this is no evaluation", got=str(path))
-        if numbers.pop("version", None) != _VERSION:
-            raise FileFormatError("the evaluation was written by another version", remedy="Evaluate again")
-        del numbers["format"]
-        numbers.pop("randomset", None)
-        return cls(numbers, *_restored(Path(folder) / _FILES[2]))
+            found = cls(numbers, *_restored(scores))
+            found.to_markdown()  # which needs about every number
+            _check_lengths(found)
+        except RandomSetError:
+            raise
+        except (
+            Exception
+        ) as error:  # numbers that are texts, lists that are missing: whatever is not as written
+            raise FileFormatError(
+                "the evaluation is not whole", got=f"{folder}: {error!r:.100}", remedy="Evaluate again"
+            ) from None
+        return found
 
     def _arrays(self) -> dict[str, Any]:
         first = next(iter(self.predictions.values()))
@@ -181,18 +196,37 @@ def _restored(path: Path) -> tuple[dict[str, Prediction], dict[str, Tensor]]:
     titles = read_arrays(path, ("sets", "scores"), needed=("sets", "scores"))
     predictions, labels = {}, {}
     for name in titles["sets"].tolist():
-        keys = [
-            f"{name}.{part}" for part in ("probabilities", "scores", "labels", "lower", "upper", "negative")
-        ]
+        keys = [f"{name}.{part}" for part in _PARTS]
         found = read_arrays(path, tuple(keys), needed=tuple(keys[:2]))
         p, scores, own, *bounds = (torch.from_numpy(found[key]) if key in found else None for key in keys)
         assert p is not None
         assert scores is not None
         named = dict(zip(titles["scores"].tolist(), scores.unbind(1), strict=True))
-        predictions[name] = Prediction(p, named, *bounds)
+        predictions[str(name)] = Prediction(p, named, *bounds)
         if own is not None:
             labels[name] = own
     return predictions, labels
+
+
+def _check_lengths(found: Evaluation) -> None:
+    """Refuse predictions that do not fit each other or the classes."""
+    for name, prediction in found.predictions.items():
+        sides = (prediction.lower, prediction.upper)
+        rows = [
+            len(each) for each in (*prediction.scores.values(), found.labels.get(name)) if each is not None
+        ]
+        widths = [tuple(side.shape) for side in sides if side is not None]
+        shape = (len(prediction), len(found.classes))
+        if set(rows) - {shape[0]} or set(widths) | {tuple(prediction.probabilities.shape)} != {shape}:
+            raise FileFormatError("the scores do not fit each other", got=f"those of {name}")
+
+
+def _checksum(path: Path) -> str | None:
+    """Return letters that change with a file; None without it."""
+    try:
+        return hashlib.blake2b(path.read_bytes(), digest_size=8).hexdigest()
+    except OSError:
+        return None
 
 
 def sayable(value: Any) -> Any:

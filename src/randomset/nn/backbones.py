@@ -13,7 +13,10 @@ from torch import Tensor, nn
 from randomset.errors import RandomSetError
 from randomset.nn.preprocessing import Standardise
 
-__all__ = ["Backbone", "build", "mlp", "resnet", "scaled", "small_cnn", "wide_resnet"]
+__all__ = ["Backbone", "build", "mlp", "names", "resnet", "scaled", "small_cnn", "wide_resnet"]
+
+
+_DEEPEST = 1000
 
 
 class Backbone(nn.Module):
@@ -122,9 +125,11 @@ def wide_resnet(depth: int = 28, widen: int = 10, in_channels: int = 3, dropout:
     >>> wide_resnet(10, 1)(torch.randn(2, 3, 32, 32)).shape
     torch.Size([2, 64])
     """
-    if depth < 10 or (depth - 4) % 6:
+    if not 10 <= depth <= _DEEPEST or (depth - 4) % 6:
         raise RandomSetError(
-            "a wide ResNet of this depth does not exist", got=depth, expected="10, 16, 22, 28, …"
+            "a wide ResNet of this depth does not exist",
+            got=depth,
+            expected=f"10, 16, 22, 28, … up to {_DEEPEST}",
         )
     layers: list[nn.Module] = [_conv(in_channels, 16, 3)]
     channels = 16
@@ -153,6 +158,18 @@ def scaled(backbone: Backbone | dict[str, Any], scale: Standardise | None = None
     found = Backbone(nn.Sequential(inner, scale or Standardise(torch.zeros(width), torch.ones(width))), width)
     found.spec = {"name": "scaled", "options": {"backbone": inner.spec}}
     return found
+
+
+def names(spec: Any) -> list[str]:
+    """Return the name in a `spec`, and those of the backbones within it.
+
+    >>> names(scaled(mlp(4)).spec)
+    ['scaled', 'mlp']
+    """
+    if not isinstance(spec, dict):
+        return []
+    options = spec.get("options")
+    return [str(spec.get("name")), *names(options.get("backbone") if isinstance(options, dict) else None)]
 
 
 _BUILDERS: dict[str, Callable[..., Backbone]] = {

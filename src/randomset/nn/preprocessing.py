@@ -31,7 +31,8 @@ class Standardise(nn.Module):
             torch.as_tensor(part, dtype=torch.float32).flatten().clone(memory_format=torch.contiguous_format)
             for part in (mean, std)
         )
-        if mean.shape != std.shape or not (std > 0).all() or not (mean + std).isfinite().all():
+        shapes_fit = mean.shape == std.shape
+        if not shapes_fit or not (mean.is_meta or ((std > 0) & (mean + std).isfinite()).all()):
             raise RandomSetError(
                 "mean and std do not fit",
                 got=f"{len(mean)} means and {len(std)} deviations",

@@ -5,15 +5,16 @@ from __future__ import annotations
 import copy
 import json
 import platform
+from operator import mul
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from randomset.belief.budget import Budget
-from randomset.belief.storage import replacing
-from randomset.errors import FileFormatError, RandomSetError
+from randomset.belief.storage import check_version, save_tensors
+from randomset.errors import FileFormatError, RandomSetError, WriteError
 from randomset.nn import backbones
 from randomset.nn.calibration import calibration_from_spec
 from randomset.nn.classifiers import removed
@@ -31,19 +32,12 @@ _FORMAT, _VERSION = "randomset.network", 1
 
 def save(network: RandomSetNetwork, folder: Path) -> Path:
     """Write a network into a folder; what is there already is replaced only once the new file is whole."""
-    from safetensors.torch import save_file
-
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise RandomSetError("the folder cannot be made", got=f"{folder} ({error.strerror})") from None
-    state = {}
-    for name, tensor in network.state_dict().items():  # weights that are shared are written once each
-        state[name] = tensor.detach().cpu().contiguous().clone()
-    with replacing(folder / WEIGHTS) as temporary:
-        save_file(
-            state, temporary, metadata={"network": json.dumps(_description(network), ensure_ascii=False)}
-        )
+        raise WriteError("the folder cannot be made", folder, error) from None
+    header = {"network": json.dumps(_description(network), ensure_ascii=False)}
+    save_tensors(network.state_dict(), folder / WEIGHTS, header)
     network.budget.save(folder / "budget.json")
     return folder
 
@@ -71,8 +65,10 @@ def load(
     if preprocess is None and description.get("preprocess") == "Standardise" and "preprocess.mean" in state:
         mean = state["preprocess.mean"]
         preprocess = Standardise(torch.zeros_like(mean), torch.ones_like(mean))
-    network = _built(kind, description, backbone, preprocess)
+    network = _built(kind, description, backbone, preprocess, state)
     precision = next((t.dtype for name, t in state.items() if name.startswith("head.layers.")), torch.float32)
+    if not precision.is_floating_point:
+        raise FileFormatError("the weights are no numbers of floating point", got=f"{path}: {precision}")
     network.to(precision)
     try:
         network.load_state_dict(state)
@@ -122,13 +118,7 @@ def _checked(header: str | None, path: Path) -> dict[str, Any]:
         raise FileFormatError(
             "the file holds no random-set network", got=str(path), expected="a file of RandomSetNetwork.save"
         )
-    if description.get("version") != _VERSION:
-        raise FileFormatError(
-            "the network was written by another version",
-            got=f"version {description.get('version')!r}",
-            expected=f"version {_VERSION}",
-            remedy="Update randomset",
-        )
+    check_version(description.get("version"), _VERSION, "the network", path)
     return description
 
 
@@ -137,6 +127,7 @@ def _built(
     description: dict[str, Any],
     backbone: nn.Module | None,
     preprocess: nn.Module | None,
+    state: dict[str, Tensor],
 ) -> RandomSetNetwork:
     try:
         head, spec, layer = description["head"], description["backbone"], description["replaced_layer"]
@@ -154,7 +145,8 @@ def _built(
                     got=description["backbone_class"],
                     remedy="Build it and give it: RandomSetNetwork.load(folder, backbone=…)",
                 )
-            backbone = backbones.build(spec["name"], **spec["options"])
+            backbone = _built_backbone(spec, state)
+        _check_room([head["in_features"], *head["hidden"], len(budget)], state)
         if layer is not None and isinstance(_part(backbone, layer), nn.Linear):
             backbone = copy.deepcopy(backbone)
             removed(backbone, layer)
@@ -172,9 +164,30 @@ def _built(
         network.notes = dict(description["notes"])
     except RandomSetError:
         raise
-    except (KeyError, TypeError, AttributeError, ValueError, RuntimeError, MemoryError) as error:
-        raise FileFormatError("the description of the network is not whole", got=repr(error)) from None
+    except Exception as error:  # of torch and of libraries, whatever they meet in a description that is wrong
+        raise FileFormatError("the description of the network is not whole", got=f"{error!r:.200}") from None
     return network
+
+
+def _built_backbone(spec: dict[str, Any], state: dict[str, Tensor]) -> backbones.Backbone:
+    """Build the backbone that a file describes, unless it is larger than the weights in the same file.
+
+    It is built without memory first: a description may claim anything.
+    """
+    if not any(":" in name for name in backbones.names(spec)):  # other libraries do not build so
+        with torch.device("meta"):
+            sketch = backbones.build(spec["name"], **spec["options"])
+        _check_room([sum(p.numel() for p in sketch.parameters()), 1], state)
+    return backbones.build(spec["name"], **spec["options"])
+
+
+def _check_room(widths: list[int], state: dict[str, Tensor]) -> None:
+    """Refuse layers of these widths where a file has fewer weights."""
+    room = sum(tensor.numel() for tensor in state.values())
+    if not all(type(width) is int for width in widths) or sum(map(mul, widths, widths[1:])) > room:
+        raise FileFormatError(
+            "the description of the network is not that of its weights", got=f"layers of {widths!r:.80}"
+        )
 
 
 def _part(module: nn.Module, name: str) -> nn.Module | None:

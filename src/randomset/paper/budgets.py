@@ -10,6 +10,7 @@ import numpy as np
 from randomset.belief.budget import Budget
 from randomset.belief.naming import braces
 from randomset.budgeting.inputs import number_of_sets
+from randomset.errors import FileFormatError
 from randomset.evaluation import evaluate
 from randomset.evaluation.predictor import Prediction
 from randomset.evaluation.tables import Table
@@ -158,7 +159,12 @@ def _clusters(shop: Workshop) -> Numbers:
     run = shop.trained(shop.config("cifar10"))
     budget = Budget.load(run / "budget.json")
     names = [braces(list(budget.names_of(i))) for i in range(budget.num_classes, len(budget))]
-    clusters = json.loads((run / "clusters.json").read_text(encoding="utf-8"))
+    try:
+        clusters = json.loads((run / "clusters.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise FileFormatError(
+            "the clusters of a run cannot be read", got=f"{run}: {error}", remedy="Delete the run"
+        ) from None
     return {"sets": names, "overlaps": (budget.origin or {}).get("overlaps", []), "clusters": clusters}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -12,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from randomset.belief.storage import replacing
+from randomset.belief.storage import read_document, replacing, write_document
+from randomset.budgeting.inputs import is_number
 from randomset.errors import FileFormatError
 from randomset.evaluation.result import sayable
 from randomset.evaluation.tables import Table
 from randomset.paper.printed import MINUTES
 from randomset.paper.workshop import Workshop
+from randomset.runs.making import seconds_of
 from randomset.training.method import MethodConfig
 
 if TYPE_CHECKING:
@@ -83,8 +84,15 @@ class Exhibit:
 
     def text(self, outcome: Outcome) -> str:
         """Return the tables and the verdict as Markdown."""
-        parts = [table.to_markdown() for table in self.tables(outcome.numbers)]
-        return "\n\n".join([*parts, self.verdict(outcome.numbers)])
+        try:
+            parts = [table.to_markdown() for table in self.tables(outcome.numbers)]
+            return "\n\n".join([*parts, self.verdict(outcome.numbers)])
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError) as error:
+            raise FileFormatError(
+                "the numbers of a result are not those of its table",
+                got=f"{outcome.id} at scale {outcome.scale}: {error!r}",
+                remedy=f"Measure it again: randomset paper run {outcome.id} --scale {outcome.scale}",
+            ) from error
 
 
 @dataclass(frozen=True)
@@ -107,25 +115,29 @@ class Outcome:
         """Write result.json."""
         import randomset
 
-        content = {"format": _FORMAT, "version": _VERSION, "randomset": randomset.__version__}
-        content |= {"id": self.id, "scale": self.scale, "seeds": self.seeds, "numbers": self.numbers}
+        content: dict[str, Any] = {"randomset": randomset.__version__, "id": self.id, "scale": self.scale}
+        content |= {"seeds": self.seeds, "numbers": self.numbers}
         content |= {"training": round(self.training), "measuring": round(self.measuring)}
         folder.mkdir(parents=True, exist_ok=True)
-        with replacing(folder / "result.json") as temporary:
-            temporary.write_text(json.dumps(_short(content), indent=1) + "\n", encoding="utf-8")
+        write_document(_short(content), folder / "result.json", _FORMAT, _VERSION, indent=1)
         return folder / "result.json"
 
     @classmethod
     def load(cls, path: Path) -> Outcome:
         """Read what `save` wrote."""
-        try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-            if content.get("format") != _FORMAT or content.get("version") != _VERSION:
-                raise ValueError("another format")
-            names = ("id", "scale", "seeds", "training", "measuring", "numbers")
-            return cls(**{name: content[name] for name in names})
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise FileFormatError("this is no result of the paper's", got=f"{path}: {error}") from None
+        content = read_document(path, _FORMAT, _VERSION, "a result of the paper's")
+        kinds: dict[str, Callable[[Any], bool]] = {
+            **dict.fromkeys(("id", "scale"), lambda value: isinstance(value, str)),
+            **dict.fromkeys(("seeds", "training", "measuring"), is_number),
+            "numbers": lambda value: isinstance(value, dict),
+        }
+        if wrong := [name for name, right in kinds.items() if not right(content.get(name))]:
+            raise FileFormatError(
+                "a result of the paper's cannot be read",
+                got=f"{path}, whose {wrong[0]} is missing or of another kind",
+                remedy="Measure it again: randomset paper run",
+            )
+        return cls(**{name: content[name] for name in kinds})
 
 
 def over_seeds(values: Sequence[float | None] | None, scale: float = 100, digits: int = 2) -> str:
@@ -153,10 +165,7 @@ def moments(values: Mapping[str, Sequence[float]], digits: int = 3) -> str:
 
 
 def _seconds(run: Path) -> float:
-    try:
-        return float(json.loads((run / "seconds.json").read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
-        return 0.0
+    return seconds_of(run) or 0.0
 
 
 def _short(value: Any) -> Any:

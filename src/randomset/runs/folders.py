@@ -2,39 +2,79 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO, Any
 
-from randomset.errors import FileFormatError, RandomSetError
+from randomset.errors import FileFormatError, RandomSetError, WriteError
 
 __all__ = ["alone_in", "check_writable"]
+
+_LOCK, _TRIES = ".lock", 20
 
 
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """Refuse to work in a folder that another process works in; its end, however, frees it."""
+    """Refuse to work in a folder that another process works in; its end, however it comes, frees the folder.
+
+    Files that a killed process left half-written are removed.
+    """
     try:
         import fcntl
     except ImportError:  # on Windows there is no such lock
         yield
         return
-    check_writable(folder / ".lock")
-    with (folder / ".lock").open("w") as file:
+    file = _locked(folder, fcntl)
+    os.register_at_fork(after_in_child=file.close)  # a child that outlives this process holds nothing
+    try:
+        for pattern in (".*.part", "checkpoints/.*.part", "*/checkpoints/.*.part"):
+            for left in folder.glob(pattern):
+                left.unlink(missing_ok=True)
+        yield
+    finally:
+        # While it is still held: who has opened it already will see that it is gone, and take the next one.
+        if _is_at(file, folder / _LOCK):
+            (folder / _LOCK).unlink(missing_ok=True)
+        with suppress(OSError):
+            folder.rmdir()  # if nothing else came into it
+        file.close()
+
+
+def _locked(folder: Path, fcntl: Any) -> IO[str]:
+    """Return the lock file, open and locked, and still the one that lies in the folder."""
+    path = folder / _LOCK
+    while True:
+        check_writable(path)
+        try:
+            file = path.open("w", encoding="utf-8")
+        except FileNotFoundError:
+            continue  # a process that ended removed the folder just now, which could be written to
+        except OSError as error:
+            raise WriteError("the folder cannot be written to", folder, error) from None
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
+            file.close()
             raise RandomSetError(
                 "another process works in this folder",
                 got=str(folder),
                 remedy="Wait until it ends, or choose another folder",
             ) from None
-        try:
-            yield
-        finally:
-            (folder / ".lock").unlink(missing_ok=True)
-            with suppress(OSError):
-                folder.rmdir()  # if nothing else came into it
+        except OSError:  # a file system without locks
+            return file
+        if _is_at(file, path):
+            return file
+        file.close()  # its owner removed it between the two steps above
+
+
+def _is_at(file: IO[str], path: Path) -> bool:
+    """Say whether an open file is the one at a path, and not one that was removed from there."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except OSError:
+        return False
 
 
 def check_writable(path: Path) -> None:
@@ -43,10 +83,13 @@ def check_writable(path: Path) -> None:
         raise FileFormatError(
             "the result would replace a folder", got=str(path), expected="the name of a file"
         )
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        probe = path.parent / f".{path.name}.part"
-        probe.touch()
-        probe.unlink()
-    except OSError as error:
-        raise FileFormatError("the result cannot be written there", got=f"{path}: {error.strerror}") from None
+    probe = path.parent / f".{path.name}.{os.getpid()}.part"
+    for tries_left in reversed(range(_TRIES)):
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            probe.touch()
+            probe.unlink(missing_ok=True)
+            return
+        except OSError as error:  # it may be that a process that ended removed the folder just now
+            if not tries_left or not isinstance(error, FileNotFoundError):
+                raise WriteError("the result cannot be written there", path, error) from None

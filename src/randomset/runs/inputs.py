@@ -6,8 +6,9 @@ import dataclasses
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from randomset.budgeting.inputs import is_number, is_whole
 from randomset.errors import FileFormatError, ShapeError
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ class NetworkInputs:
     def __init__(
         self, network: RandomSetNetwork | Baseline, run: Path, strict: bool, text_column: str | None = None
     ) -> None:
+        _check_notes(network.notes, run)
         self.notes, self.run, self.strict, self.text_column = network.notes, run, strict, text_column
         self.config = network.notes.get("config") or {}
         self.shape: list[int] | None = network.notes.get("input_shape")
@@ -97,6 +99,40 @@ class NetworkInputs:
                 got=f"{source.name} with {'bytes' if whole else 'values'} up to {found:g}",
                 expected=expected,
             )
+
+
+def _check_notes(notes: dict[str, Any], run: Path) -> None:
+    """Refuse a model whose training has not ended, or whose notes are not as they were written."""
+    config = notes.get("config") or {}
+    if not config and (run / "config.json").exists():
+        raise FileFormatError(
+            "the training of this run has not ended",
+            got=str(run),
+            remedy=f"Go on with it: randomset train --out {run} --resume",
+        )
+    texts = [config.get(name, "") for name in _TEXTS] if isinstance(config, dict) else [None]
+    shape, tokens, columns = (notes.get(name) for name in ("input_shape", "tokens", "columns"))
+    right = {
+        "config": isinstance(texts[0], str) and all(one is None or isinstance(one, str) for one in texts),
+        "input_shape": shape is None or (_is_list(shape, int) and min(shape, default=0) > 0),
+        "tokens": tokens is None or is_whole(tokens, 1),
+        "columns": columns is None or _is_list(columns, str),
+        "classes": _is_list(notes.get("classes", []), str),
+        "seconds": is_number(notes.get("seconds", 0)),
+    }
+    if wrong := [name for name, fine in right.items() if not fine]:
+        raise FileFormatError(
+            "the model's notes on its inputs are not as they were written",
+            got=f"{wrong[0]} {notes.get(wrong[0])!r:.60} in {run}",
+            remedy="Train it anew",
+        )
+
+
+_TEXTS = ("source", "label_column", "text_column")
+
+
+def _is_list(values: Any, kind: type) -> bool:
+    return isinstance(values, list) and all(type(value) is kind for value in values)
 
 
 def own_data(

@@ -11,7 +11,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from randomset.errors import MissingPackageError, RandomSetError
+from randomset.belief.storage import replacing, write_document
+from randomset.budgeting.inputs import is_number
+from randomset.errors import MissingPackageError, RandomSetError, WriteError
 from randomset.runs.folders import check_writable
 from randomset.runs.inputs import TOKENIZER
 
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from randomset.nn.network import RandomSetNetwork
     from randomset.training.method import MethodConfig
 
-__all__ = ["train_run"]
+__all__ = ["seconds_of", "train_run"]
 
 
 def train_run(
@@ -52,7 +54,6 @@ def train_run(
     except ImportError:
         raise MissingPackageError("lightning", "train") from None
     from randomset.baselines import Softmax
-    from randomset.belief.storage import replacing
     from randomset.data.sources import load_source
     from randomset.data.splits import Parts
     from randomset.evaluation.ood import Threshold
@@ -134,8 +135,7 @@ def train_run(
     if entropy is not None:
         threshold = Threshold.keeping(0.95, entropy.scores["entropy"], "entropy")
         threshold.save(out)
-    with replacing(out / "test.json") as temporary:
-        temporary.write_text(json.dumps(found) + "\n", encoding="utf-8")
+    write_document(found, out / "test.json", "randomset.test", 1)
     if found:
         width = f", mean credal width {found['credal_width']:.3f}" if "credal_width" in found else ""
         say(
@@ -161,16 +161,24 @@ def _undone(out: Path, resume: bool) -> Iterator[None]:
 @contextmanager
 def _clock(path: Path, resume: bool) -> Iterator[list[float]]:
     """Give a list of seconds that were spent on a training; what is spent within is added and kept."""
-    spent: list[float] = []
-    if resume:
-        with suppress(OSError, ValueError, TypeError):
-            spent = [float(json.loads(path.read_text(encoding="utf-8")))]
+    before = seconds_of(path.parent) if resume else None
+    spent = [] if before is None else [before]
     start = time.perf_counter()
     try:
         yield spent
     finally:  # also of what was interrupted
         spent.append(time.perf_counter() - start)
-        path.write_text(json.dumps(sum(spent)) + "\n", encoding="utf-8")
+        with suppress(WriteError), replacing(path) as temporary:  # where the disk is full, others say so
+            temporary.write_text(json.dumps(sum(spent)) + "\n", encoding="utf-8")
+
+
+def seconds_of(run: Path) -> float | None:
+    """Return how long a run was trained, as its seconds.json says; None if it does not."""
+    try:
+        found = json.loads((run / "seconds.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return float(found) if is_number(found) else None
 
 
 def _sized(size: int | None) -> Callable[[Source], Source]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import io
-import json
 import math
 import time
 import warnings
@@ -18,9 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from randomset.belief.storage import read_document
 from randomset.data.conversion import converted
 from randomset.data.folders import pixels_from_picture
-from randomset.errors import MissingPackageError, RandomSetError, ShapeError
+from randomset.errors import FileFormatError, MissingPackageError, RandomSetError, ShapeError
 from randomset.evaluation.ood import Threshold
 from randomset.nn.network import RandomSetNetwork
 from randomset.serving.answers import Answers, classes_of
@@ -269,9 +269,10 @@ class ServedModel:
 
     def _measured(self) -> dict[str, Any]:
         try:
-            return json.loads((self.run / "test.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+            found = read_document(self.run / "test.json", "randomset.test", 1, "the test")
+        except FileFormatError:
             return {}
+        return {name: value for name, value in found.items() if name not in ("format", "version")}
 
 
 def _trust_our_limits() -> None:

@@ -14,8 +14,8 @@ import torch
 from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import Checkpoint
 
-from randomset.belief.storage import replacing
-from randomset.errors import FileFormatError, RandomSetError
+from randomset.belief.storage import check_version, replacing
+from randomset.errors import FileFormatError, RandomSetError, WriteError
 from randomset.training.engine import Engine
 from randomset.training.loaders import EpochLoader
 from randomset.training.recipe import Recipe
@@ -120,18 +120,26 @@ class RunCheckpoints(Checkpoint):
         self.within_epoch = within_epoch
         path = self.folder / name
         temporary = self.folder / f".{name}.part"
-        trainer.save_checkpoint(temporary)  # by all processes; one of them writes
-        if trainer.is_global_zero:
-            if name == "last.ckpt" and path.exists():
-                previous = self.folder / ".previous.part"
-                previous.unlink(missing_ok=True)
-                try:
-                    os.link(path, previous)
-                except OSError:  # a file system without links
-                    shutil.copyfile(path, previous)
-                os.replace(previous, self.folder / "previous.ckpt")
-            os.replace(temporary, path)
+        try:
+            trainer.save_checkpoint(temporary)  # by all processes; one of them writes
+            if trainer.is_global_zero:
+                if name == "last.ckpt" and path.exists():
+                    self._keep_as_previous(path)
+                os.replace(temporary, path)
+        except OSError as error:
+            for part in self.folder.glob(".*.part"):  # it would take the room that is missing
+                part.unlink(missing_ok=True)
+            raise WriteError("the checkpoint cannot be written", path, error) from error
         self._written = time.monotonic()
+
+    def _keep_as_previous(self, path: Path) -> None:
+        previous = self.folder / ".previous.part"
+        previous.unlink(missing_ok=True)
+        try:
+            os.link(path, previous)
+        except OSError:  # a file system without links
+            shutil.copyfile(path, previous)
+        os.replace(previous, self.folder / "previous.ckpt")
 
     def on_save_checkpoint(self, trainer: Trainer, engine: Any, checkpoint: dict[str, Any]) -> None:
         """Add what Lightning's checkpoint lacks."""
@@ -166,10 +174,7 @@ def checked_checkpoint(path: Path, engine: Engine, loader: Any = None) -> dict[s
     state = checkpoint.get("randomset") if isinstance(checkpoint, dict) else None
     if not isinstance(state, dict) or state.get("format") != FORMAT:
         raise FileFormatError("this checkpoint was not written by randomset", got=str(path), remedy=remedy)
-    if state.get("version") != VERSION:
-        raise FileFormatError(
-            "the checkpoint was written by another version", got=f"{path}: version {state.get('version')}"
-        )
+    check_version(state.get("version"), VERSION, "the checkpoint", path)
     needed = {
         "history",
         "sums",

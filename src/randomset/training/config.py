@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from randomset.belief.storage import replacing
+from randomset.belief.storage import read_document, write_document
 from randomset.budgeting.inputs import check_num_sets, is_number, is_whole
 from randomset.budgeting.reduce import check_reducer
 from randomset.errors import FileFormatError, RandomSetError
@@ -117,9 +116,10 @@ class MethodConfig:
                 got="freeze with the recipe text",
                 remedy="Leave the recipe away, or give a learning rate",
             )
-        for name in ("source", "backbone", "reducer", "recipe", "weights"):
-            if not isinstance(getattr(self, name), str):
-                raise RandomSetError(f"{name} is no text", got=getattr(self, name))
+        for name in ("source", "backbone", "reducer", "recipe", "weights", "label_column", "text_column"):
+            value = getattr(self, name)
+            if not isinstance(value, str) and (value is not None or not name.endswith("_column")):
+                raise RandomSetError(f"{name} is no text", got=value)
         check_reducer(self.reducer)
         return self
 
@@ -127,27 +127,14 @@ class MethodConfig:
         """Write the configuration as JSON."""
         import randomset
 
-        content = {"format": _FORMAT, "version": _VERSION, "randomset": randomset.__version__}
-        text = json.dumps({**content, "config": dataclasses.asdict(self)}, indent=2, ensure_ascii=False)
-        with replacing(path) as temporary:
-            temporary.write_text(text + "\n", encoding="utf-8")
+        content = {"randomset": randomset.__version__, "config": dataclasses.asdict(self)}
+        write_document(content, path, _FORMAT, _VERSION, indent=2)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> MethodConfig:
         """Read what `save` wrote, from a run folder or the file itself."""
         file = Path(path) / "config.json" if Path(path).is_dir() else Path(path)
-        try:
-            content = json.loads(file.read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError) as error:
-            raise FileFormatError(
-                "the configuration cannot be read", got=f"{file}: {error}", expected="config.json of a run"
-            ) from None
-        if (
-            not isinstance(content, dict)
-            or content.get("format") != _FORMAT
-            or content.get("version") != _VERSION
-        ):
-            raise FileFormatError("the file is no configuration of a run", got=str(file))
+        content = read_document(file, _FORMAT, _VERSION, "the configuration")
         fields, known = content.get("config"), {field.name for field in dataclasses.fields(cls)}
         if not isinstance(fields, dict) or (strange := set(fields) - known):
             got = ", ".join(sorted(strange)) if isinstance(fields, dict) else type(fields).__name__

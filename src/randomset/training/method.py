@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import itertools
-import json
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset, Subset, TensorDataset
 
 from randomset.belief.budget import Budget
-from randomset.belief.storage import replacing
+from randomset.belief.storage import write_document
 from randomset.budgeting.batches import flat_features
 from randomset.budgeting.budgeter import Budgeter
 from randomset.budgeting.inputs import is_whole, number_of_sets
@@ -148,10 +147,9 @@ def train_method(
         say(f"Chose {budget}.")
     if stored is not None:
         stored.parent.mkdir(parents=True, exist_ok=True)
-        budget.save(stored)
         if budgeter is not None and (clusters := clusters_of(budgeter)) is not None:
-            with replacing(stored.parent / "clusters.json") as temporary:
-                temporary.write_text(json.dumps(clusters) + "\n", encoding="utf-8")
+            write_document(clusters, stored.parent / "clusters.json", "randomset.clusters", 1)
+        budget.save(stored)  # last: where it is, nothing is chosen again
     torch.manual_seed(config.seed)  # the same weights, whether the first network was trained or not
     own = copy.deepcopy(template)
     _start_anew(own, config.weights)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Subset, TensorDataset
 
-from randomset.belief.storage import replacing
+from randomset.belief.storage import save_tensors
 from randomset.budgeting.features import extract_features
 from randomset.errors import RandomSetError
 from randomset.nn import backbones
@@ -171,7 +171,7 @@ def kept_features(
     RANDOMSET_CACHE names, or in the user's cache.
     """
     from safetensors import SafetensorError
-    from safetensors.torch import load_file, save_file
+    from safetensors.torch import load_file
 
     model = nn.Sequential(nn.Identity() if preprocess is None else preprocess, backbone)
     usual = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "randomset"
@@ -179,8 +179,9 @@ def kept_features(
     path = folder / f"{_checksum(model, inputs)}.safetensors"
     try:
         features = load_file(path)["features"]
-        say(f"Features were computed before: {path}.")
-        return features
+        if features.dim() == 2 and len(features) == len(inputs) and features.isfinite().all():
+            say(f"Features were computed before: {path}.")
+            return features
     except (OSError, SafetensorError, KeyError):
         pass
     say("Computing features once …")
@@ -193,10 +194,9 @@ def kept_features(
         )
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as temporary:
-            save_file({"features": features.contiguous()}, temporary)
+        save_tensors({"features": features}, path)
     except OSError as error:  # the next run computes them again
-        say(f"The features could not be kept in {folder}: {error.strerror}.")
+        say(f"The features could not be kept in {folder}: {error}.")
     return features
 
 

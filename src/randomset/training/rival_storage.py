@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from randomset.baselines import (
     FSVI,
@@ -19,8 +19,8 @@ from randomset.baselines import (
     MCDropout,
     Softmax,
 )
-from randomset.belief.storage import replacing
-from randomset.errors import FileFormatError, RandomSetError
+from randomset.belief.storage import check_version, save_tensors
+from randomset.errors import FileFormatError, RandomSetError, WriteError
 from randomset.nn import backbones
 from randomset.nn.network import RandomSetNetwork
 from randomset.nn.preprocessing import Standardise
@@ -34,14 +34,13 @@ _KINDS = {kind.method: kind for kind in (Softmax, MCDropout, Evidential, Epinet,
 
 def save_rival(model: Baseline, folder: str | Path) -> Path:
     """Write a model with its notes into a folder."""
-    from safetensors.torch import save_file
-
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise WriteError("the folder cannot be made", folder, error) from None
     header = {"format": _FORMAT, "version": _VERSION, "model": _description(model), "notes": model.notes}
-    state = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in model.state_dict().items()}
-    with replacing(folder / WEIGHTS) as temporary:
-        save_file(state, temporary, metadata={"rival": json.dumps(header, ensure_ascii=False)})
+    save_tensors(model.state_dict(), folder / WEIGHTS, {"rival": json.dumps(header, ensure_ascii=False)})
     return folder
 
 
@@ -60,15 +59,17 @@ def load_model(folder: str | Path) -> RandomSetNetwork | Baseline:
         return RandomSetNetwork.load(folder)  # which says what is wrong with the folder, if anything is
     try:
         content = json.loads(header)
-        if content["format"] != _FORMAT or content["version"] != _VERSION:
+        if content["format"] != _FORMAT:
             raise ValueError("another format")
+        check_version(content["version"], _VERSION, "the model", path)
+        _check_room(content["model"], state)
         model = _built(content["model"])
         model.load_state_dict(state)
         model.notes = dict(content["notes"])
     except RandomSetError:
         raise
-    except (KeyError, TypeError, AttributeError, ValueError, RuntimeError) as error:
-        raise FileFormatError("the model cannot be built again", got=f"{path}: {error!r}") from None
+    except Exception as error:  # of torch and of libraries, whatever they meet in a description that is wrong
+        raise FileFormatError("the model cannot be built again", got=f"{path}: {error!r:.200}") from None
     return model.eval()
 
 
@@ -93,6 +94,27 @@ def _description(model: Baseline) -> dict[str, Any]:
         "channels": None if preprocess is None else len(preprocess.mean),
         "options": model.options,
     }
+
+
+def _check_room(description: dict[str, Any], state: dict[str, Tensor]) -> None:
+    """Build the model without memory first: a description may claim more than the weights beside it are."""
+    if _is_foreign(description):  # other libraries do not build so
+        return
+    with torch.device("meta"):
+        sketch = _built(description).state_dict()
+    wrong = [name for name in {**sketch, **state} if name not in sketch or name not in state]
+    wrong += [name for name in sketch if name in state and sketch[name].shape != state[name].shape]
+    if wrong:
+        raise FileFormatError("the description of the model is not that of its weights", got=wrong[0])
+
+
+def _is_foreign(description: dict[str, Any]) -> bool:
+    inner = [*description.get("members", []), *([description["network"]] if "network" in description else [])]
+    return (
+        any(map(_is_foreign, inner))
+        if inner
+        else any(":" in name for name in backbones.names(description.get("backbone")))
+    )
 
 
 def _built(description: dict[str, Any]) -> Baseline:
