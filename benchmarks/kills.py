@@ -32,6 +32,7 @@ def main() -> None:
     with TemporaryDirectory() as place:
         whole = Path(place, "whole")
         whole.mkdir()
+        started("--version", cwd=place, place=place).join()  # the process that the others are forked from
         truth, lengths = {}, {}
         for name in _JOURNEYS:
             begin = time.perf_counter()

@@ -1,5 +1,6 @@
 """Commands in processes of their own that need not import everything anew."""
 
+import contextlib
 import multiprocessing
 import os
 import sys
@@ -15,26 +16,29 @@ _PROCESSES = multiprocessing.get_context("forkserver")
 _PROCESSES.set_forkserver_preload([*_OURS, *_OTHERS])
 
 
-def run(*arguments, cwd, **extra):
-    """What `python -m randomset ARGUMENTS` gives in a folder, with more in the environment."""
+def run(*arguments, cwd, most=None, **extra):
+    """What `python -m randomset ARGUMENTS` gives in a folder, with more in the environment.
+
+    No file can be larger than `most` bytes, if that is given: as on a disk that is full.
+    """
     with TemporaryDirectory() as place:
-        process = started(*arguments, cwd=cwd, place=place, **extra)
+        process = started(*arguments, cwd=cwd, place=place, most=most, **extra)
         process.join()
         assert process.exitcode is not None
         texts = [Path(place, name).read_text(encoding="utf-8") for name in ("out", "err")]
         return CompletedProcess([*map(str, arguments)], process.exitcode, *texts)
 
 
-def started(*arguments, cwd, place, **extra):
+def started(*arguments, cwd, place, most=None, **extra):
     """The process of a command that has begun; its outputs go into the files `out` and `err` of a place."""
     outputs = [str(Path(place, name)) for name in ("out", "err")]
     words = [*map(str, arguments)]
-    process = _PROCESSES.Process(target=_command, args=(words, str(cwd), extra, *outputs))
+    process = _PROCESSES.Process(target=_command, args=(words, str(cwd), most, extra, *outputs))
     process.start()
     return process
 
 
-def _command(arguments, cwd, extra, out, error):
+def _command(arguments, cwd, most, extra, out, error):
     for number, path in ((1, out), (2, error)):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), number)
     sys.stdout, sys.stderr = (os.fdopen(number, "w", encoding="utf-8") for number in (1, 2))
@@ -46,6 +50,12 @@ def _command(arguments, cwd, extra, out, error):
     from randomset.cli import main
 
     torch.set_num_threads(1)
+    if most is not None:
+        import resource
+        import signal
+
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
     code = 1
     try:
         main()
@@ -54,6 +64,7 @@ def _command(arguments, cwd, extra, out, error):
         code = int(ended.code or 0)
     except BaseException:
         traceback.print_exc()
-    sys.stdout.flush()
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

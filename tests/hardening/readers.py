@@ -35,6 +35,8 @@ class Reader:
     write: Callable[[Path], object]
     read: Callable[[Path], object]
     spoil: Callable[..., bytes]
+    examples: int | None = None
+    """How many are enough where one takes long; None for as many as in other tests."""
 
 
 SOURCE = "source.npz"

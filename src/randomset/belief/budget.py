@@ -309,6 +309,8 @@ class Budget:
         >>> Budget.from_json(Budget.powerset(3).to_json()) == Budget.powerset(3)
         True
         """
+        from randomset.belief.storage import check_version
+
         try:
             content = json.loads(text)
         except (TypeError, ValueError, RecursionError) as error:
@@ -319,13 +321,7 @@ class Budget:
             raise FileFormatError(
                 "the JSON is not a budget", got=f"format {got!r}", expected=f"format {_FORMAT!r}"
             )
-        if content.get("version") != 1:
-            raise FileFormatError(
-                "the budget was written by another version",
-                got=f"version {content.get('version')!r}",
-                expected="version 1",
-                remedy="Update randomset, or build the budget again",
-            )
+        check_version(content.get("version"), 1, "the budget")
         classes, sets = content.get("classes"), content.get("sets")
         if not (isinstance(classes, list) and isinstance(sets, list)):
             raise FileFormatError("the budget lacks its lists 'classes' and 'sets'")

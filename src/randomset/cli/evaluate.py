@@ -160,7 +160,7 @@ def evaluate_run(
             for remark in result["remarks"]:
                 typer.echo(f"{remark}.")
             typer.echo(result.summary)
-            written = result.save(folder)
+        written = result.save(folder)
         if held is not None:
             found = result["threshold"]
             written.append(Threshold(found["score"], found["value"], found["share"]).save(folder))

@@ -91,5 +91,5 @@ def check_writable(path: Path) -> None:
             probe.unlink(missing_ok=True)
             return
         except OSError as error:  # it may be that a process that ended removed the folder just now
-            if not tries_left or not isinstance(error, FileNotFoundError):
+            if not tries_left or not isinstance(error, (FileNotFoundError, FileExistsError)):
                 raise WriteError("the result cannot be written there", path, error) from None

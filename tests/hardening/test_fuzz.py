@@ -1,0 +1,220 @@
+"""Whatever stands in a file: it is read, or refused in the library's own words, and nothing in it is run."""
+
+import contextlib
+import gzip
+import io
+import json
+import pickle
+import random
+import struct
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import randomset as rs
+from randomset.data import arrays
+from randomset.data.idx import read_idx
+from randomset.data.sources import load_source
+from randomset.errors import FileFormatError, RandomSetError
+from randomset.nn.weights import read_weights
+from randomset.training.rival_storage import load_model
+from tests.hardening.readers import READERS, network
+
+
+@pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.name)
+def test_every_file_is_read_or_refused(reader, tmp_path):
+    reader.write(tmp_path)
+    path = tmp_path / reader.file
+    whole = path.read_bytes()
+    reader.read(tmp_path)
+
+    @settings(max_examples=reader.examples or settings().max_examples)
+    @given(st.integers(0, 2**32))
+    def spoiled(seed):
+        path.write_bytes(reader.spoil(whole, random.Random(seed)))
+        with contextlib.suppress(RandomSetError):
+            reader.read(tmp_path)
+
+    spoiled()
+
+
+class TestNothingIsRun:
+    """A pickle may do anything when it is read: none is."""
+
+    @pytest.fixture
+    def trap(self, tmp_path):
+        class Trap:
+            def __reduce__(self):
+                return Path.touch, (tmp_path / "sprung",)
+
+        pickle.loads(pickle.dumps(Trap()))
+        assert (tmp_path / "sprung").exists()  # it works where it is let
+        (tmp_path / "sprung").unlink()
+        yield Trap()
+        assert not (tmp_path / "sprung").exists()
+
+    @pytest.mark.parametrize("name", ["features", "labels", "classes"])
+    def test_archives(self, trap, tmp_path, name):
+        parts = {"features": np.zeros((4, 2)), "labels": np.arange(4) % 2, "classes": np.array(["a", "b"])}
+        np.savez(tmp_path / "data.npz", **{**parts, name: np.array([trap] * 4)})
+        with pytest.raises(FileFormatError, match="Python objects"):
+            load_source(tmp_path / "data.npz")
+
+    def test_a_pickle_called_npz(self, trap, tmp_path):
+        (tmp_path / "data.npz").write_bytes(pickle.dumps(trap))
+        with pytest.raises(FileFormatError, match="another kind of file"):
+            load_source(tmp_path / "data.npz")
+
+    @pytest.mark.parametrize("old", [False, True])
+    def test_weights(self, trap, tmp_path, old):
+        torch.save({"a": torch.ones(2), "b": trap}, tmp_path / "w.pt", _use_new_zipfile_serialization=not old)
+        with pytest.raises(FileFormatError, match="more than weights"):
+            read_weights(tmp_path / "w.pt")
+
+    def test_networks(self, trap, tmp_path):
+        torch.save(trap, tmp_path / "model.safetensors")
+        with pytest.raises(FileFormatError):
+            load_model(tmp_path)
+
+
+class TestClaims:
+    """Files may claim any size; only what they hold is ever asked of the memory."""
+
+    @pytest.fixture(autouse=True)
+    def _little_memory(self):
+        """Two gigabytes more than now, and no more."""
+        resource = pytest.importorskip("resource")
+        used = (
+            4096 * int(Path("/proc/self/statm").read_text().split()[0])
+            if Path("/proc/self/statm").exists()
+            else 0
+        )
+        before = resource.getrlimit(resource.RLIMIT_AS)
+        if not used:
+            yield
+            return
+        resource.setrlimit(resource.RLIMIT_AS, (used + 2**31, before[1]))
+        yield
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+    @pytest.mark.parametrize(
+        "shape", ["(1000000000000, 4)", "(-1, 4)", "(4611686018427387904, 2)", "(2, 10**9)"]
+    )
+    def test_shapes_in_archives(self, tmp_path, shape):
+        head = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}".encode().ljust(118) + b"\n"
+        content = b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head + bytes(64)
+        with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+            archive.writestr("features.npy", content)
+        with pytest.raises(FileFormatError, match=r"a\.npz"):
+            load_source(tmp_path / "a.npz", labelled=False)
+
+    def test_an_archive_that_unpacks_to_more_than_memory(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(arrays, "LARGE", 2**20)
+        np.savez_compressed(tmp_path / "bomb.npz", features=np.zeros((2**16, 64)))
+        assert (tmp_path / "bomb.npz").stat().st_size < 2**16
+        with pytest.raises(FileFormatError, match="do not fit into memory"):
+            load_source(tmp_path / "bomb.npz", labelled=False)
+
+    @pytest.mark.filterwarnings("ignore:Duplicate name")
+    def test_two_arrays_of_one_name(self, tmp_path):
+        with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+            for value in (1, 2):
+                made = io.BytesIO()
+                np.save(made, np.full((2, 2), value, np.float32))
+                archive.writestr("features.npy", made.getvalue())
+        assert load_source(tmp_path / "a.npz", labelled=False).inputs.tolist() == [[2, 2], [2, 2]]
+
+    def test_idx(self, tmp_path):
+        claims = bytes([0, 0, 8, 3]) + struct.pack(">3I", 2**31, 2**31, 2**31)
+        for name, content in (("idx", claims), ("idx.gz", gzip.compress(claims))):
+            (tmp_path / name).write_bytes(content)
+            with pytest.raises(FileFormatError, match="not whole"):
+                read_idx(tmp_path / name)
+        bomb = bytes([0, 0, 8, 1]) + struct.pack(">I", 4) + bytes(2**24)
+        (tmp_path / "bomb.gz").write_bytes(gzip.compress(bomb))
+        with pytest.raises(FileFormatError, match="more bytes"):
+            read_idx(tmp_path / "bomb.gz")
+
+    @pytest.mark.parametrize(
+        "spec",
+        [
+            {"name": "mlp", "options": {"in_features": 10**9, "widths": [10**6]}},
+            {"name": "mlp", "options": {"in_features": 10**12}},
+            {"name": "resnet", "options": {"width": 10**5}},
+            {"name": "wide_resnet", "options": {"depth": 6 * 10**9 + 4}},
+            {"name": "scaled", "options": {"backbone": {"name": "mlp", "options": {"in_features": 10**10}}}},
+        ],
+    )
+    def test_networks(self, tmp_path, spec):
+        network().save(tmp_path)
+        rewritten(tmp_path / "model.safetensors", "network", lambda told: told | {"backbone": spec})
+        with pytest.raises(RandomSetError):
+            rs.RandomSetNetwork.load(tmp_path)
+
+    @pytest.mark.parametrize("head", [{"in_features": 10**10}, {"hidden": [10**6, 10**6]}])
+    def test_heads(self, tmp_path, head):
+        network().save(tmp_path)
+        rewritten(
+            tmp_path / "model.safetensors", "network", lambda told: told | {"head": told["head"] | head}
+        )
+        with pytest.raises(FileFormatError, match="not that of its weights"):
+            rs.RandomSetNetwork.load(tmp_path)
+
+    @pytest.mark.parametrize(
+        "change", [{"channels": 10**10}, {"num_classes": 10**10}, {"options": {"samples": 10**12}}]
+    )
+    def test_rivals(self, tmp_path, change):
+        next(reader for reader in READERS if reader.name == "epinet").write(tmp_path)
+        rewritten(
+            tmp_path / "model.safetensors", "rival", lambda told: told | {"model": told["model"] | change}
+        )
+        with pytest.raises(FileFormatError, match="not that of its weights"):
+            load_model(tmp_path)
+
+
+def rewritten(path, name, change):
+    """Change the description in a safetensors file."""
+    content = path.read_bytes()
+    length = struct.unpack("<Q", content[:8])[0]
+    header = json.loads(content[8 : 8 + length])
+    told = header["__metadata__"]
+    told[name] = json.dumps(change(json.loads(told[name])))
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + content[8 + length :])
+
+
+class TestData:
+    """What was read wrongly, or ended in an error of Python's, before."""
+
+    def test_rows_with_more_cells_than_names(self, tmp_path):
+        (tmp_path / "t.csv").write_text("a,label\n1,2,x\n3,4,y\n")
+        with pytest.raises(FileFormatError, match="more cells than its first line"):
+            load_source(tmp_path / "t.csv")
+
+    def test_numbers_beyond_float32(self, tmp_path):
+        (tmp_path / "t.csv").write_text("a,label\n1e300,x\n3,y\n")
+        with pytest.raises(RandomSetError, match="column a, row 0"):
+            load_source(tmp_path / "t.csv")
+        np.savez(tmp_path / "a.npz", features=np.array([[1.0], [1e300]]))
+        with pytest.raises(RandomSetError, match="infinite as float32 in sample 1"):
+            load_source(tmp_path / "a.npz", labelled=False)
+
+    def test_letters_that_do_not_exist(self, tmp_path):
+        names = np.array(["a", "b"])
+        names.view(np.uint32)[0] = 0x7FFFFFFF
+        np.savez(tmp_path / "a.npz", features=np.zeros((2, 2)), labels=np.arange(2), classes=names)
+        with pytest.raises(FileFormatError, match="letters that do not exist"):
+            load_source(tmp_path / "a.npz")
+
+    def test_a_class_stays_in_its_folder(self):
+        from randomset.data.downloads import _folder_name
+
+        for name in ("..", "../../x", "a/b", "", ".", "\\..\\x", "a\0b"):
+            plain = _folder_name(name)
+            assert plain not in ("", ".", "..")
+            assert not set(plain) & set("/\\\0")
