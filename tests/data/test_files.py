@@ -53,6 +53,26 @@ class TestFolders:
         with pytest.raises(LabelError, match="no labels"):
             load_source(tmp_path)
 
+    def test_what_other_programs_left_is_no_class(self, tmp_path):
+        for split in ("train", "test"):
+            for name in ("a", "b"):
+                (tmp_path / split / name).mkdir(parents=True)
+                picture(tmp_path / split / name / "1.png")
+        for stray in (".ipynb_checkpoints", "__MACOSX"):
+            (tmp_path / stray).mkdir()
+        assert load_source(tmp_path).classes == ("a", "b")
+        (tmp_path / "train" / "__MACOSX").mkdir()
+        picture(tmp_path / "train" / "__MACOSX" / "1.png")
+        assert load_source(tmp_path).classes == ("a", "b")
+
+    def test_a_palette_with_transparency_is_an_image(self, tmp_path):
+        colours = Image.fromarray(np.full((4, 4, 3), (200, 0, 0), np.uint8)).quantize(4)
+        colours.info["transparency"] = b"\x00\x80\xff\xff"
+        colours.save(tmp_path / "1.png", transparency=b"\x00\x80\xff\xff")
+        found = load_source(tmp_path, labelled=False)
+        assert found.remarks == ()
+        assert found.inputs[0, :, 0, 0].tolist() == [200, 0, 0]
+
     def test_splits_inside(self, tmp_path):
         for split, count in (("train", 3), ("val", 1)):
             for kind in ("cat", "dog"):

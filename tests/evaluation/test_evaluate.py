@@ -223,6 +223,20 @@ class TestData:
         with pytest.raises(LabelError, match="class that is not known; got x"):
             evaluate(found, tmp_path / "b.npz")
 
+    def test_names_hold_for_changed_images_too(self):
+        """Noise of no size: the accuracy is that of the test, in whatever order the classes are named."""
+
+        class Named(TensorDataset):
+            classes = ("dark", "bright")
+
+        images = torch.cat((torch.full((30, 1, 4, 4), 0.2), torch.full((30, 1, 4, 4), 0.8)))
+        images += 0.01 * torch.rand(60, 1, 4, 4, generator=torch.Generator().manual_seed(0))
+        labels = torch.arange(60) // 30
+        by_brightness = lambda x: torch.stack((x.mean((1, 2, 3)), 1 - x.mean((1, 2, 3))), 1)  # noqa: E731
+        result = evaluate(by_brightness, Named(images, labels), classes=("bright", "dark"), noise=(1e-6,))
+        assert result["test"]["accuracy"] == 1
+        assert [row["accuracy"] for row in result["noise"]] == [1, 1]
+
     def test_images_are_made_to_fit_and_it_is_said(self):
         digits = load_source("digits")
         colour = torch.randint(0, 256, (30, 3, 32, 32), dtype=torch.uint8)
@@ -362,6 +376,28 @@ class TestMistakes:
         result = evaluate(model, TEST, {"mixed": mixed})
         assert result["ood"]["mixed"]["samples"] == 200
         assert result["remarks"] == ["mixed: 2 of 202 are test inputs, and left out"]
+        assert result["left_out"] == {"mixed": [200, 201]}
+
+    def test_of_validation_data_as_well(self):
+        generator = torch.Generator().manual_seed(3)
+        held = torch.cat((TEST[0][:1], torch.randn(150, 2, generator=generator)))
+        result = evaluate(model, TEST, validation=(held, torch.arange(151) % 3))
+        assert len(result.predictions["validation"]) == 150
+        assert "validation: 1 of 151 are test inputs, and left out" in result["remarks"]
+
+    def test_rows_that_repeat_are_no_mistake(self):
+        generator = torch.Generator().manual_seed(0)
+        rows = torch.randint(0, 2, (300, 2), generator=generator).float()
+        labels = torch.arange(300) % 3
+        result = evaluate(model, (rows[:150], labels[:150]), validation=(rows[150:], labels[150:]))
+        assert len(result.predictions["validation"]) == 150
+        (remark,) = (one for one in result["remarks"] if "equal to a test input" in one)
+        assert "of 150 are equal to a test input" in remark
+        assert result["left_out"] == {}
+
+    def test_a_threshold_on_a_score_that_is_not_there(self):
+        with pytest.raises(RandomSetError, match="does not have; got credal width; expected one of entropy"):
+            evaluate(model, TEST, threshold=Threshold("credal width", 0.5, 0.95))
 
     def test_validation_data_that_are_test_data(self):
         with pytest.raises(RandomSetError, match="validation holds inputs of the test data; got 120 of 120"):

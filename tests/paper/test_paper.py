@@ -81,9 +81,9 @@ class TestTiny:
         folder, _ = made
         listed = run("paper", cwd=folder).stdout
         pattern = (
-            r"table-1 .*needs mnist, cifar10, intel; tiny \d+ s, .*full 741 h on a GPU; results here: tiny"
+            r"table-1 .*needs mnist, cifar10, intel; tiny \d+ s, .*full 1235 h on a GPU; results here: tiny"
         )
-        assert re.search(pattern, listed)  # 3 × 5 × 2,964 minutes by the paper's Table 6
+        assert re.search(pattern, listed)  # 5 × 5 × 2,964 minutes by the paper's Table 6
         table = run("paper", "table", "table-3", "--scale", "tiny", cwd=folder).stdout
         assert "Width of the credal set" in table
         assert "(0.007)" in table  # the paper's
@@ -165,7 +165,7 @@ class TestWords:
 class TestFull:
     """The paper's own configuration; its first step is taken where torchvision is (tests/vision)."""
 
-    @pytest.mark.parametrize("data", ["mnist", "cifar10", "intel", "cifar100", "imagenet"])
+    @pytest.mark.parametrize("data", ["mnist", "cifar10", "intel", "cifar100", "imagenet", "imagenet-vit"])
     def test_configurations_are_the_papers(self, tmp_path, data):
         shop = Workshop(SCALES["full"], tmp_path)
         config = shop.config(data)
@@ -173,8 +173,20 @@ class TestFull:
         assert (recipe.epochs, recipe.batch_size, recipe.optimizer) == (200, 128, "adam")
         assert (recipe.learning_rate, recipe.milestones) == (1e-3, (80, 120, 160, 180))
         assert (config.alpha, config.beta, config.size, config.reducer) == (1e-3, 1e-3, 224, "tsne")
-        assert config.num_sets == {"cifar100": 200, "imagenet": 3000}.get(data, 20)
+        assert config.num_sets == {"cifar100": 200, "imagenet": 3000, "imagenet-vit": 3000}.get(data, 20)
         assert len(shop.seeds) == 5
+
+    def test_the_largest_data_are_in_the_tables_that_have_them(self, tmp_path):
+        shop = Workshop(SCALES["full"], tmp_path)
+        for id, sources in {
+            "table-1": {"mnist", "cifar10", "intel", "cifar100", "imagenet"},
+            "table-2": {"cifar10", "mnist", "imagenet"},
+            "table-3": {"cifar10", "mnist", "imagenet"},
+            "table-7": {"imagenet"},
+        }.items():
+            assert {config.source for config in exhibit(id).models(shop)} == sources
+        backbones = {id: exhibit(id).models(shop)[-1].backbone for id in ("table-2", "table-7")}
+        assert backbones == {"table-2": "torchvision:resnet50", "table-7": "timm:vit_base_patch16_224"}
 
     def test_texts(self, tmp_path):
         config = Workshop(SCALES["full"], tmp_path).config("text")

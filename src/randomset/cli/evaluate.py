@@ -14,13 +14,13 @@ from randomset.cli.checks import check_drawing, check_seed
 from randomset.cli.voice import aside
 from randomset.errors import RandomSetError
 from randomset.runs.folders import alone_in
-from randomset.runs.inputs import TOKENIZER, NetworkInputs, few, own_data
+from randomset.runs.inputs import TOKENIZER, NetworkInputs, as_measured, few, own_data
 
 if TYPE_CHECKING:
     from randomset.data.sources import Source
     from randomset.evaluation.result import Evaluation
 
-__all__ = ["evaluate", "evaluate_run", "few", "named_sources", "own_data", "write_report_of"]
+__all__ = ["evaluate", "evaluate_run", "named_sources", "write_report_of"]
 
 
 def evaluate(
@@ -167,7 +167,8 @@ def evaluate_run(
         if figures:
             written += _drawn(result, folder / "figures")
             if not quiet:
-                written.append(write_report_of(run, folder, result, network, tested, others))
+                shown = {name: as_measured(source, result, name) for name, source in others.items()}
+                written.append(write_report_of(run, folder, result, network, tested, shown))
         for path in written if not quiet else []:
             typer.echo(f"Wrote {path}.")
         return result

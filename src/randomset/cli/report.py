@@ -12,7 +12,7 @@ from randomset.cli.evaluate import write_report_of
 from randomset.data.sources import Source
 from randomset.errors import FileFormatError, RandomSetError
 from randomset.runs.folders import alone_in, check_writable
-from randomset.runs.inputs import NetworkInputs, few, own_data
+from randomset.runs.inputs import NetworkInputs, as_measured, few, own_data
 
 __all__ = ["report"]
 
@@ -52,7 +52,7 @@ def report(
     def found(name: str, get: Callable[[], Source]) -> Source | None:
         """Return data as they were, or say why their samples are missing."""
         try:
-            data = get()
+            data = as_measured(get(), result, name)
             if len(data) != len(result.predictions[name]):
                 raise FileFormatError("the data have changed since", got=f"{len(data)} inputs")
             return data

@@ -120,6 +120,8 @@ def pixels_from_picture(
     if picture.mode.startswith("I"):  # sixteen bits for each pixel
         values = np.asarray(picture, dtype=np.float32)
         picture = Image.fromarray(np.clip(values / 257, 0, 255).round().astype(np.uint8))
+    if "transparency" in picture.info:  # a palette's, of which Pillow warns
+        picture = picture.convert("RGBA")
     if grey is None:
         grey = _is_grey(picture)
     picture = picture.convert("L" if grey else "RGB")
@@ -137,7 +139,7 @@ def _split_of(folder: Path, split: str) -> Path:
     """Go into the folder of a split, where there are such."""
     if folder.is_file():
         return folder
-    inside = {path.name.lower(): path for path in folder.iterdir() if path.is_dir()}
+    inside = {path.name.lower(): path for path in folder.iterdir() if path.is_dir() and not _is_hidden(path)}
     if not any(name in inside for name in _SPLITS["train"] + _SPLITS["test"]):
         return folder
     if not all(name in _SPLITS["train"] + _SPLITS["test"] for name in inside):
@@ -148,6 +150,11 @@ def _split_of(folder: Path, split: str) -> Path:
     raise FileFormatError(
         "the folder has no such split", got=f"{split} of {folder}", expected=f"one of {', '.join(inside)}"
     )
+
+
+def _is_hidden(path: Path) -> bool:
+    """Say whether other programs left this behind."""
+    return path.name.startswith(".") or path.name == "__MACOSX"
 
 
 def has_split(folder: Path, split: str) -> bool:
@@ -163,7 +170,7 @@ def _listed(folder: Path, labelled: bool) -> tuple[list[Path], NDArray[np.int64]
     if folder.is_file():
         return [folder], None, ()
     flat = sorted(path for path in folder.iterdir() if path.is_file() and is_picture(path))
-    classes = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    classes = sorted(path for path in folder.iterdir() if path.is_dir() and not _is_hidden(path))
     each = [sorted(path for path in one.rglob("*") if path.is_file() and is_picture(path)) for one in classes]
     if not labelled and (flat or any(each)):
         return [*flat, *(path for paths in each for path in paths)], None, ()
@@ -321,13 +328,23 @@ def _each(
             return error
 
     with warnings.catch_warnings(), ThreadPoolExecutor(_WORKERS) as pool:
-        warnings.simplefilter("error")  # a bomb of pixels, or a broken header, is a file that cannot be read
+        warnings.simplefilter("ignore")  # a file with a flaw that can be read all the same is read
+        warnings.simplefilter("error", _bomb())
         with progress_bar(what, len(files), progress) as advance:
             step = 512  # few results wait at any time
             for start in range(0, len(files), step):
                 for found in pool.map(safe, files[start : start + step]):
                     advance(1)
                     yield found
+
+
+def _bomb() -> type[Warning]:
+    """Return Pillow's warning of an image that claims too many pixels: such a file is not read."""
+    try:
+        from PIL import Image
+    except ImportError:
+        return Warning
+    return Image.DecompressionBombWarning
 
 
 def _reason(error: Any) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -146,19 +147,12 @@ def evaluate(
     others = {}
     for name, data in (ood or {}).items():
         others[name] = _apart(predictions_of(predictor, data, name, **shared), tested)
-    held = (
-        None
-        if validation is None
-        else predictions_of(predictor, validation, "validation", labelled=True, **shared)
-    )
-    kept_back = (
-        held
-        if calibration is None
-        else predictions_of(predictor, calibration, "calibration", labelled=True, **shared)
-    )
-    for one in (held, kept_back):
-        if one is not None:
-            _apart(one, tested)
+
+    def beside(data: Any, name: str) -> Outcome:
+        return _apart(predictions_of(predictor, data, name, labelled=True, **shared), tested)
+
+    held = None if validation is None else beside(validation, "validation")
+    kept_back = held if calibration is None else beside(calibration, "calibration")
     numbers: dict[str, Any] = {
         "classes": list(known),
         "test": test_section(tested, bins),
@@ -193,6 +187,7 @@ def evaluate(
     everything = [tested, *others.values(), *([] if held is None else [held])]
     if kept_back is not None and kept_back is not held:
         everything.append(kept_back)
+    numbers["left_out"] = {one.name: list(one.left_out) for one in everything if one.left_out}
     numbers["remarks"] = [f"{one.name}: {remark}" for one in everything for remark in one.remarks]
     if kept_back is not None:
         numbers["remarks"] += _conformal_remarks(kept_back, kept_back is held, alpha, len(known))
@@ -220,12 +215,18 @@ def _conformal_remarks(calibration: Outcome, shared: bool, alpha: float, classes
 
 
 def _apart(other: Outcome, tested: Outcome) -> Outcome:
-    """Leave out inputs that are test inputs; refuse data that hold many, of which nothing can be learned."""
+    """Leave out inputs that are test inputs; refuse data that hold many, of which nothing can be learned.
+
+    Where test inputs repeat each other, as rows of a few whole numbers do, others may be equal by chance.
+    """
     there = {tuple(row) for row in tested.digests.tolist()} - {(0, 0)}
     same = torch.tensor([tuple(row) in there for row in other.digests.tolist()])
     count = int(same.sum())
     if not count:
         return other
+    if len(there) < 0.99 * len(tested):
+        remark = f"{count} of {len(other)} are equal to a test input, where test inputs repeat each other"
+        return replace(other, remarks=(*other.remarks, remark))
     if count > 0.01 * len(other):
         raise RandomSetError(
             f"{other.name} holds inputs of the test data",
@@ -233,4 +234,4 @@ def _apart(other: Outcome, tested: Outcome) -> Outcome:
             expected="other inputs than those to test on",
             remedy="Name other data, or take these inputs out",
         )
-    return other.part(~same, f"{count} of {len(other)} are test inputs, and left out")
+    return other.without(same, f"{count} of {len(other)} are test inputs, and left out")

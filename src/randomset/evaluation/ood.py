@@ -111,6 +111,17 @@ class Threshold:
         place = int(np.ceil(share * len(ordered) - 1e-9)) - 1
         return cls(score, float(ordered[place]), share)
 
+    def known_by(self, scores: Mapping[str, Tensor]) -> Tensor:
+        """Say which inputs are known by the scores of a prediction, of which this threshold's is one."""
+        if self.score not in scores:
+            raise RandomSetError(
+                "the threshold is on a score that the model does not have",
+                got=self.score,
+                expected=f"one of {', '.join(scores)}",
+                remedy="Choose another threshold, such as Threshold.keeping(0.95, …) on one of these",
+            )
+        return self.known(scores[self.score])
+
     def save(self, folder: str | Path) -> Path:
         """Write it into a run folder, as threshold.json."""
         path = Path(folder) / _FILE

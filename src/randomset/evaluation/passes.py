@@ -35,7 +35,7 @@ class Outcome:
     """What one pass over a data set gave.
 
     `digests` (n × 2) tell inputs apart, `kept` are some of the inputs themselves with their labels, `remarks`
-    say what was done to the inputs.
+    say what was done to the inputs, `left_out` are the places of those that were left out.
     """
 
     name: str
@@ -46,18 +46,20 @@ class Outcome:
     remarks: tuple[str, ...] = ()
     kept: tuple[Tensor, Tensor] | None = None
     classes: tuple[str, ...] = ()
+    left_out: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         return len(self.prediction)
 
-    def part(self, places: Tensor, remark: str) -> Outcome:
-        """Return some of the inputs, and say why."""
+    def without(self, out: Tensor, remark: str) -> Outcome:
+        """Leave out inputs (a mask of them), and say why."""
         return replace(
             self,
-            prediction=self.prediction[places],
-            labels=None if self.labels is None else self.labels[places],
-            digests=self.digests[places],
+            prediction=self.prediction[~out],
+            labels=None if self.labels is None else self.labels[~out],
+            digests=self.digests[~out],
             remarks=(*self.remarks, remark),
+            left_out=tuple(out.nonzero()[:, 0].tolist()),
         )
 
 
@@ -101,15 +103,16 @@ def predictions_of(
     batches, total, samples = batches_of(data, batch_size, workers, name)
     if devices > 1:
         parts = _on_devices(predictor, batches, feed, devices, name)
-        layout, kept = _peek(batches, feed), None
+        layout, some = _peek(batches, feed), None
     else:
         keeping = _chosen(samples, keep, seed)
-        parts, layout, kept = _in_turn(predictor, batches, feed, total, name, keeping, labelled, progress)
+        parts, layout, some = _in_turn(predictor, batches, feed, total, name, keeping, labelled, progress)
     prediction = Prediction.concatenate([part[0] for part in parts])
     labels = None
     if labelled:
         labels, said = _joined([part[1] for part in parts], len(prediction), name, own, known)
         remarks, classes = (*remarks, *said), classes or own
+    kept = None if some is None or labels is None else (some[0], labels[some[1]])
     digests = torch.cat([part[2] for part in parts])
     return Outcome(name, prediction, labels, digests, layout, (*remarks, *feed.remarks), kept, classes)
 
@@ -127,6 +130,7 @@ def _in_turn(
     labelled: bool,
     progress: bool | None,
 ) -> tuple[list[_Part], Layout | None, tuple[Tensor, Tensor] | None]:
+    """Predict batch by batch; the last that is returned are inputs to keep, and their places."""
     parts: list[_Part] = []
     kept: list[tuple[Tensor, Tensor]] = []
     layout, seen = None, 0
@@ -139,7 +143,7 @@ def _in_turn(
                 layout = Layout.of(inputs) if layout is None else layout.grown(inputs)
                 here = _here(keeping, seen, len(inputs))
                 if labelled and len(here):
-                    kept.append((inputs[here], torch.as_tensor(np.asarray(labels))[here]))
+                    kept.append((inputs[here], here + seen))
             seen += len(prediction)
             advance(1)
     if not parts:

@@ -140,14 +140,14 @@ def threshold_section(
     threshold: Threshold, tested: Outcome, others: dict[str, Outcome], held: Outcome | None
 ) -> dict[str, Any]:
     """What a threshold does to test inputs and to unknown ones."""
-    known = threshold.known(tested.prediction.scores[threshold.score])
+    known = threshold.known_by(tested.prediction.scores)
     right = (tested.prediction.labels == _labels(tested)).double()
     return {
         **dataclasses.asdict(threshold),
         "kept": known.double().mean().item(),
         "accuracy_of_kept": right[known].mean().item() if known.any() else float("nan"),
         "detected": {
-            name: (~threshold.known(other.prediction.scores[threshold.score])).double().mean().item()
+            name: (~threshold.known_by(other.prediction.scores)).double().mean().item()
             for name, other in others.items()
         },
         "validation_samples": None if held is None else len(held),

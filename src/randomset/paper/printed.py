@@ -32,10 +32,19 @@ DETECTION = {  # Table 2: entropy, ECE, then AUROC, AUPRC and entropy on each un
         "epinet": (0.022, 0.0039, {"fashion-mnist": (81.79, 82.92, 0.313), "kmnist": (95.94, 95.45, 0.503)}),
         "softmax": (0.023, 0.0052, {"fashion-mnist": (83.77, 84.14, 0.278), "kmnist": (94.46, 93.94, 0.616)}),
     },
+    "imagenet": {
+        "rsnn": (2.972, 0.1416, {"imagenet-o": (60.38, 55.16, 3.659)}),
+        "laplace-bridge": (2.471, 0.5812, {"imagenet-o": (41.08, 30.99, 1.383)}),
+        "fsvi": (1.328, 0.3890, {"imagenet-o": (50.55, 49.88, 1.637)}),
+        "ensemble": (1.532, 0.1940, {"imagenet-o": (55.37, 53.20, 1.775)}),
+        "epinet": (1.395, 0.5961, {"imagenet-o": (54.67, 43.73, 1.617)}),
+        "softmax": (6.386, 0.4004, {"imagenet-o": (54.28, 48.73, 6.575)}),
+    },
 }  # fmt: skip
 WIDTH = {  # Table 3: on the test data, then on each unknown set
     "cifar10": (0.007, {"svhn": 0.260, "intel": 0.587}),
     "mnist": (0.001, {"fashion-mnist": 0.070, "kmnist": 0.103}),
+    "imagenet": (0.238, {"imagenet-o": 0.272}),
 }
 ARCHITECTURES = {  # Table 4: accuracy and parameters in millions, of RS-NN and CNN
     "ResNet-50, pretrained": (94.42, 94.38, 2.69, 2.62),
@@ -101,4 +110,3 @@ TEXT = {  # Table 19: accuracy, entropy, then AUROC, AUPRC and entropy on tweets
     "rsnn": (96.85, 0.541, 95.19, 95.93, 1.510),
     "softmax": (94.15, 0.027, 56.71, 57.54, 0.059),
 }
-NORMALISED_LOSS = 92.47  # accuracy of the alternative loss on CIFAR-10

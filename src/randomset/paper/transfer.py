@@ -109,9 +109,9 @@ EXHIBITS = (
     Exhibit(
         id="table-7",
         title="A vision transformer on known and unknown classes",
-        data=("imagenet",),
-        models=lambda shop: every_model(shop, ("imagenet",), BOTH),
-        measure=_quality("imagenet"),
+        data=("imagenet-vit",),
+        models=lambda shop: every_model(shop, ("imagenet-vit",), BOTH),
+        measure=_quality("imagenet-vit"),
         tables=_transformer_tables,
         verdict=_transformer_verdict,
     ),

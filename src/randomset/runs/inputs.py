@@ -14,9 +14,10 @@ from randomset.errors import FileFormatError, ShapeError
 if TYPE_CHECKING:
     from randomset.baselines.baseline import Baseline
     from randomset.data.sources import Source
+    from randomset.evaluation import Evaluation
     from randomset.nn.network import RandomSetNetwork
 
-__all__ = ["TOKENIZER", "NetworkInputs", "few", "own_data"]
+__all__ = ["TOKENIZER", "NetworkInputs", "as_measured", "few", "own_data"]
 
 TOKENIZER = "tokenizer"
 """The folder with the tokenizer's files in the run folder of a network that reads texts."""
@@ -184,6 +185,18 @@ def few(source: Source, limit: int | None, seed: int) -> Source:
         return source
     order = torch.randperm(len(source), generator=torch.Generator().manual_seed(seed))
     return source.part(order[:limit].sort().values)
+
+
+def as_measured(source: Source, result: Evaluation, name: str) -> Source:
+    """Leave out the inputs that an evaluation left out."""
+    import torch
+
+    out = result.numbers.get("left_out", {}).get(name, [])
+    if not out:
+        return source
+    kept = torch.ones(len(source), dtype=torch.bool)
+    kept[[place for place in out if place < len(source)]] = False
+    return source.part(kept.nonzero()[:, 0])
 
 
 def _same(name: str, own: str) -> bool:

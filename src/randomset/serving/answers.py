@@ -74,7 +74,7 @@ class Answers:
             }
         self.columns["known"] = [None] * len(found)
         if threshold is not None:
-            self.columns["known"] = threshold.known(found.scores[threshold.score]).tolist()
+            self.columns["known"] = threshold.known_by(found.scores).tolist()
 
     def __len__(self) -> int:
         return len(self.probabilities)
