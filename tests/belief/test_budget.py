@@ -191,6 +191,7 @@ def test_foreign_json_gives_a_budget_or_a_clear_error(content, place):
     except RandomSetError:
         return
     assert len(budget) >= 2
+    assert Budget.from_json(budget.to_json()) == budget
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1, 2", b"\xff\xfe", "[" * 100_000])
@@ -245,6 +246,18 @@ def test_files(tmp_path):
         Budget.load(tmp_path / "other.json")
     with pytest.raises(FileFormatError, match=r"not JSON.*Budget.load\(path\) reads a file"):
         Budget.from_json("budget.json")
+    for content in ("{", "[]", '{"format": "randomset.budget", "version": 99}', "\u00e9"):
+        (tmp_path / "bad.json").write_text(content, encoding="utf-8")
+        with pytest.raises(FileFormatError, match=r"cannot be read; got .*bad\.json: ") as found:
+            Budget.load(tmp_path / "bad.json")
+        assert "Budget.load" not in str(found.value)
+
+
+def test_a_file_in_the_home_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    budget = Budget.from_sets([{0, 1}], "abc")
+    assert budget.save("~/budget.json") == tmp_path / "budget.json"
+    assert Budget.load("~/budget.json") == budget
 
 
 def test_classes_without_an_order_are_refused():

@@ -97,3 +97,14 @@ class TestTable:
     def test_nothing(self):
         with pytest.raises(RandomSetError, match="nothing to compare"):
             Comparison({}, {}).to_markdown()
+
+
+def test_methods_that_met_different_unknown_inputs():
+    near = numbers(4, 0)
+    near["ood"] = {"near": near["ood"]["far"]}
+    table = Comparison({"one": [numbers(4, 1)], "two": [near]}, {})
+    values = {column.name: column.values for column in table.columns}
+    own = "AUROC by its own score, %"
+    assert [len(values[f"far: {own}"][method]) for method in ("one", "two")] == [1, 0]
+    assert [len(values[f"near: {own}"][method]) for method in ("one", "two")] == [0, 1]
+    assert "–" in table.to_markdown()

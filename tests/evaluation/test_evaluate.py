@@ -11,6 +11,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, SubsetRandomSampler, TensorDataset
 
 from randomset import Budget, RandomSetNetwork
+from randomset.baselines import Softmax
 from randomset.belief.decision import interval_dominance
 from randomset.data import Source, load_source
 from randomset.errors import InvalidBeliefError, LabelError, RandomSetError, ShapeError
@@ -22,6 +23,7 @@ from randomset.evaluation.feeding import digests_of
 from randomset.evaluation.ood import detection, rank_average
 from randomset.nn import backbones
 from randomset.nn.preprocessing import Standardise
+from randomset.training.rival_storage import load_model, save_rival
 
 
 def points(samples=120, shift=0.0, seed=0):
@@ -473,6 +475,17 @@ class TestResult:
             samples=20,
             timing=True,
         )
+
+    def test_a_folder_in_the_home_folder(self, result, tmp_path, monkeypatch):
+        monkeypatch.setenv("HOME", str(tmp_path))
+        assert result.save("~/run")[0] == tmp_path / "run" / "evaluation.json"
+        assert Evaluation.load("~/run").numbers.keys() == result.numbers.keys()
+        threshold = Threshold("entropy", 0.5, 0.95)
+        assert threshold.save("~/run") == tmp_path / "run" / "threshold.json"
+        assert Threshold.load("~/run") == threshold
+        save_rival(Softmax(backbones.mlp(2, (8,)), 3), "~/rival")
+        assert (tmp_path / "rival").is_dir()
+        assert isinstance(load_model("~/rival"), Softmax)
 
     def test_everything_is_kept(self, result, tmp_path):
         written = result.save(tmp_path)

@@ -122,6 +122,8 @@ class TestUnknownInputs:
         assert share <= kept < share + 1 / 400 + 1e-9
         with pytest.raises(RandomSetError, match="cannot be kept"):
             Threshold.keeping(0.0, score, "entropy")
+        with pytest.raises(RandomSetError, match=r"no scores to choose a threshold from; got shape \(0,\)"):
+            Threshold.keeping(share, score[:0], "entropy")
 
     def test_nothing_to_compare(self):
         for known, unknown in ((torch.zeros(0), torch.zeros(2)), (torch.tensor([torch.nan]), torch.zeros(2))):

@@ -159,6 +159,7 @@ class TestConfiguration:
             {"num_sets": -3},
             {"source": 5},
             {"first_epochs": "q"},
+            {"first_epochs": 0},
             {"epochs": 0},
             {"hidden": 7},
             {"hidden": [0]},

@@ -309,13 +309,17 @@ class Budget:
         >>> Budget.from_json(Budget.powerset(3).to_json()) == Budget.powerset(3)
         True
         """
-        from randomset.belief.storage import check_version
-
         try:
             content = json.loads(text)
         except (TypeError, ValueError, RecursionError) as error:
             remedy = "Budget.load(path) reads a file"
             raise FileFormatError("the budget is not JSON", got=str(error), remedy=remedy) from error
+        return cls._from_content(content)
+
+    @classmethod
+    def _from_content(cls, content: Any) -> Budget:
+        from randomset.belief.storage import check_version
+
         if not isinstance(content, dict) or content.get("format") != _FORMAT:
             got = content.get("format") if isinstance(content, dict) else type(content).__name__
             raise FileFormatError(
@@ -336,11 +340,12 @@ class Budget:
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the JSON into a file; an old one is replaced only once the new one is whole."""
-        from randomset.belief.storage import replacing
+        from randomset.belief.storage import expanded, replacing
 
-        with replacing(Path(path)) as temporary:
+        path = expanded(path)
+        with replacing(path) as temporary:
             temporary.write_text(self.to_json() + "\n", encoding="utf-8")
-        return Path(path)
+        return path
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Budget:
@@ -351,9 +356,10 @@ class Budget:
         ...     Budget.load(Budget.powerset(3).save(folder + "/budget.json")) == Budget.powerset(3)
         True
         """
+        from randomset.belief.storage import expanded
+
         try:
-            text = Path(path).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
+            return cls._from_content(json.loads(expanded(path).read_text(encoding="utf-8")))
+        except (OSError, ValueError, RecursionError) as error:  # ours are among them
             got = f"{path}: {getattr(error, 'strerror', None) or error}"
             raise FileFormatError("the budget cannot be read", got=got) from None
-        return cls.from_json(text)

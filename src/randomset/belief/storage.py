@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "check_version",
+    "expanded",
     "load",
     "read_document",
     "replacing",
@@ -46,9 +47,15 @@ def save(random_set: RandomSet, path: Path) -> Path:
     return path
 
 
+def expanded(path: str | os.PathLike[str]) -> Path:
+    """Write `~` out as the user's home folder; a name that only begins with it stays."""
+    return Path(os.path.expanduser(path))
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Give a temporary file to write to; it takes the place of `path` once it is whole, or vanishes."""
+    path = expanded(path)
     if not path.parent.is_dir() or path.is_dir():
         raise RandomSetError(
             "this is no place for a file" if path.is_dir() else "the folder does not exist",
@@ -101,7 +108,7 @@ def read_document(path: Path, form: str, version: int, what: str) -> dict[str, A
     `what` names the thing in errors, such as "the threshold".
     """
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(expanded(path).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         why = getattr(error, "strerror", None) or error
         raise FileFormatError(f"{what} cannot be read", got=f"{path}: {why}") from None

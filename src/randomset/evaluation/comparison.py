@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from randomset.belief.storage import replacing
+from randomset.belief.storage import expanded, replacing
 from randomset.errors import RandomSetError
 
 __all__ = ["Column", "Comparison"]
@@ -90,7 +90,7 @@ class Comparison:
 
     @property
     def columns(self) -> list[Column]:
-        """Every measure that the methods share."""
+        """Every measure that some method has."""
         if not any(self.results.values()):
             raise RandomSetError("there is nothing to compare", got="no evaluation")
 
@@ -109,8 +109,8 @@ class Comparison:
             Column("ECE, one temperature", of("test", "scaled", "ece"), False, digits=4),
             Column("entropy, bits", of("test", "scores", "entropy", "mean"), digits=3),
         ]
-        first = _numbers(next(each[0] for each in self.results.values() if each))
-        for name in first["ood"]:
+        unknown = (name for each in self.results.values() for one in each for name in _numbers(one)["ood"])
+        for name in dict.fromkeys(unknown):
             by = ("ood", name, "scores", "entropy")
             columns += [
                 Column("AUROC, %", of(*by, "auroc"), True, 100, unknown=name),
@@ -134,10 +134,9 @@ class Comparison:
         """Return the AUROC of what a method offers beside the entropy: width, information or vacuity."""
         found = []
         for one in self.results[method]:
-            scores = _numbers(one)["ood"][name]["scores"]
             for score in ("credal width", "mutual information", "vacuity"):
-                if score in scores:
-                    found.append(scores[score]["auroc"])
+                value = _at(_numbers(one), ("ood", name, "scores", score, "auroc"))
+                found += [] if value is None else [value]
         return found
 
     def to_markdown(self) -> str:
@@ -188,6 +187,7 @@ class Comparison:
 
     def save(self, folder: Path) -> list[Path]:
         """Write comparison.md, comparison.csv and comparison.json."""
+        folder = expanded(folder)
         folder.mkdir(parents=True, exist_ok=True)
         texts = {"md": self.to_markdown(), "csv": self.to_csv(), "json": self.to_json()}
         paths = []

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from randomset.belief.storage import read_document, write_document
+from randomset.belief.storage import expanded, read_document, write_document
 from randomset.budgeting.inputs import is_number
 from randomset.errors import FileFormatError, RandomSetError
 
@@ -105,8 +105,14 @@ class Threshold:
     @classmethod
     def keeping(cls, share: float, validation: Tensor, score: str) -> Threshold:
         """Choose the smallest threshold that keeps at least a share of known validation inputs."""
-        if not 0 < share <= 1 or not len(validation):
+        if not 0 < share <= 1:
             raise RandomSetError("this share of inputs cannot be kept", got=share, expected="0 < share ≤ 1")
+        if validation.dim() != 1 or not len(validation):
+            raise RandomSetError(
+                "there are no scores to choose a threshold from",
+                got=f"shape {tuple(validation.shape)}",
+                expected="one score for each known validation input",
+            )
         ordered = validation.double().sort().values
         place = int(np.ceil(share * len(ordered) - 1e-9)) - 1
         return cls(score, float(ordered[place]), share)
@@ -124,15 +130,15 @@ class Threshold:
 
     def save(self, folder: str | Path) -> Path:
         """Write it into a run folder, as threshold.json."""
-        path = Path(folder) / _FILE
+        path = expanded(folder) / _FILE
         write_document(dataclasses.asdict(self), path, _FORMAT, _VERSION)
         return path
 
     @classmethod
     def load(cls, folder: str | Path) -> Threshold | None:
         """Read that of a run folder; None if it has none."""
-        path = Path(folder) / _FILE
-        if not Path(folder).is_dir():
+        path = expanded(folder) / _FILE
+        if not path.parent.is_dir():
             raise FileFormatError("there is no such folder", got=str(folder))
         if not path.exists():
             return None

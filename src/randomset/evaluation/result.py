@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from randomset.belief.storage import read_document, replacing
+from randomset.belief.storage import expanded, read_document, replacing
 from randomset.data.arrays import read_arrays
 from randomset.errors import FileFormatError, MissingPackageError, RandomSetError
 from randomset.evaluation.predictor import Prediction
@@ -24,7 +24,8 @@ __all__ = ["Evaluation"]
 
 _FORMAT, _VERSION = "randomset.evaluation", 1
 _OWN = ("format", "version", "randomset", "scores")
-_PARTS = ("probabilities", "scores", "labels", "lower", "upper", "negative")
+_BESIDE = ("lower", "upper", "negative")
+_PARTS = ("probabilities", "scores", "labels", *_BESIDE)
 _FILES = ("evaluation.json", "evaluation.md", "scores.npz")
 
 
@@ -100,7 +101,7 @@ class Evaluation:
 
         Both hold the labels, probabilities, scores, and lower and upper probabilities of every data set.
         """
-        path = Path(path)
+        path = expanded(path)
         if path.suffix == ".npz":
             with replacing(path) as temporary, temporary.open("wb") as file:
                 np.savez_compressed(file, **self._arrays())
@@ -140,7 +141,7 @@ class Evaluation:
 
     def save(self, folder: str | Path) -> list[Path]:
         """Write evaluation.json, evaluation.md and scores.npz into a folder."""
-        folder = Path(folder)
+        folder = expanded(folder)
         folder.mkdir(parents=True, exist_ok=True)
         paths = [folder / name for name in _FILES]
         self.save_scores(paths[2])
@@ -151,7 +152,7 @@ class Evaluation:
     @classmethod
     def load(cls, folder: str | Path) -> Evaluation:
         """Read what `save` wrote."""
-        path, scores = Path(folder) / _FILES[0], Path(folder) / _FILES[2]
+        path, scores = expanded(folder) / _FILES[0], expanded(folder) / _FILES[2]
         numbers = read_document(path, _FORMAT, _VERSION, "the evaluation")
         mark = numbers.get("scores")
         numbers = {name: value for name, value in numbers.items() if name not in _OWN}
@@ -185,7 +186,7 @@ class Evaluation:
             arrays[f"{name}.scores"] = torch.stack(list(prediction.scores.values()), 1).numpy()
             if name in self.labels:
                 arrays[f"{name}.labels"] = self.labels[name].numpy()
-            for side in ("lower", "upper", "negative"):
+            for side in _BESIDE:
                 if getattr(prediction, side) is not None:
                     arrays[f"{name}.{side}"] = getattr(prediction, side).numpy()
         return arrays

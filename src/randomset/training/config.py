@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from randomset.belief.storage import read_document, write_document
+from randomset.belief.storage import expanded, read_document, write_document
 from randomset.budgeting.inputs import check_num_sets, is_number, is_whole
 from randomset.budgeting.reduce import check_reducer
 from randomset.errors import FileFormatError, RandomSetError
@@ -67,7 +67,8 @@ class MethodConfig:
         name = self.recipe
         if name == "fast-head" and (plain or self.method != "rsnn"):
             name = "fast"
-        recipe = Recipe.named(name, epochs=epochs or self.epochs, learning_rate=self.learning_rate)
+        epochs = self.epochs if epochs is None else epochs
+        recipe = Recipe.named(name, epochs=epochs, learning_rate=self.learning_rate)
         if self.weights != "none" and not self.freeze and self.recipe == "fast" and not self.learning_rate:
             recipe = Recipe.named(recipe, backbone_share=0.1)
         few = None if samples is None else max(16, 2 ** round(math.log2(max(samples / 20, 1))))
@@ -133,7 +134,8 @@ class MethodConfig:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> MethodConfig:
         """Read what `save` wrote, from a run folder or the file itself."""
-        file = Path(path) / "config.json" if Path(path).is_dir() else Path(path)
+        path = expanded(path)
+        file = path / "config.json" if path.is_dir() else path
         content = read_document(file, _FORMAT, _VERSION, "the configuration")
         fields, known = content.get("config"), {field.name for field in dataclasses.fields(cls)}
         if not isinstance(fields, dict) or (strange := set(fields) - known):

@@ -290,7 +290,7 @@ def _start(place: Path | None, resume: bool | str | os.PathLike[str]) -> Path | 
     if not resume or place is None:
         return None
     if resume is not True:
-        return Path(resume)
+        return Path(resume).expanduser()
     return place / "last.ckpt" if (place / "last.ckpt").exists() else None
 
 

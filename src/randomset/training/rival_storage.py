@@ -19,7 +19,7 @@ from randomset.baselines import (
     MCDropout,
     Softmax,
 )
-from randomset.belief.storage import check_version, save_tensors
+from randomset.belief.storage import check_version, expanded, save_tensors
 from randomset.errors import FileFormatError, RandomSetError, WriteError
 from randomset.nn import backbones
 from randomset.nn.network import RandomSetNetwork
@@ -34,7 +34,7 @@ _KINDS = {kind.method: kind for kind in (Softmax, MCDropout, Evidential, Epinet,
 
 def save_rival(model: Baseline, folder: str | Path) -> Path:
     """Write a model with its notes into a folder."""
-    folder = Path(folder)
+    folder = expanded(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -48,7 +48,8 @@ def load_model(folder: str | Path) -> RandomSetNetwork | Baseline:
     """Read what is in a run folder: a random-set network, or one of its rivals, with its `notes`."""
     from safetensors import SafetensorError, safe_open
 
-    path = Path(folder) / WEIGHTS if Path(folder).is_dir() else Path(folder)
+    folder = expanded(folder)
+    path = folder / WEIGHTS if folder.is_dir() else folder
     try:
         with safe_open(str(path), framework="pt") as file:
             header = (file.metadata() or {}).get("rival")
