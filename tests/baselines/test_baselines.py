@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 from randomset.baselines import (
     FSVI,
@@ -93,8 +94,18 @@ class TestContract:
             assert torch.allclose(score, torch.cat([part[1][key] for part in parts]), atol=1e-4)
 
     def test_nothing_to_predict(self, name):
-        with pytest.raises(RandomSetError, match="nothing to predict"):
-            make(name).predict(X[:0])
+        for nothing in (X[:0], []):
+            with pytest.raises(RandomSetError, match="nothing to predict"):
+                make(name).predict(nothing)
+
+    def test_anything_that_gives_batches(self, name):
+        model, data = make(name), TensorDataset(X, Y)
+        p, scores = model.predict(X)
+        for inputs in (X.numpy(), data, DataLoader(data, 32), [(X[:50], Y[:50]), X[50:]], iter(X.split(40))):
+            found, own = model.predict(inputs)
+            assert torch.allclose(found, p, atol=1e-5)
+            for key, score in scores.items():
+                assert torch.allclose(own[key], score, atol=1e-4)
 
     def test_modes_come_back(self, name):
         model = make(name).train()
@@ -351,6 +362,8 @@ class TestLaplaceBridge:
             LaplaceBridge(make("softmax")).predict(X)
         with pytest.raises(RandomSetError, match="stands on a Softmax network; got Epinet"):
             LaplaceBridge(make("epinet"))
+        with pytest.raises(RandomSetError, match="stands on a Softmax network; got Linear"):
+            LaplaceBridge(nn.Linear(3, 3))
         with pytest.raises(RandomSetError, match="number of draws"):
             LaplaceBridge(make("softmax"), samples=-1)
 
@@ -469,7 +482,8 @@ class TestEvidential:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: Softmax(nn.Conv2d(1, 2, 3), 3), "does not tell how many features"),
+        (lambda: Softmax(nn.Flatten(), 3), "not clear how many features"),
+        (lambda: Softmax("resnet18", 3), "no torch module; got str"),
         (lambda: Softmax(body(), 1), "nothing to classify"),
         (lambda: Ensemble([]), "needs members"),
         (lambda: Ensemble([Softmax(body(), 3), Softmax(body(), 4)]), "different classes"),
@@ -481,3 +495,28 @@ class TestEvidential:
 def test_mistakes(call, message):
     with pytest.raises(RandomSetError, match=message):
         call()
+
+
+def test_backbones_are_understood_as_by_a_random_set_network():
+    class Output:
+        def __init__(self, hidden):
+            self.last_hidden_state = hidden
+
+    class Encoder(nn.Module):
+        """Yields tokens in an object, as those of Hugging Face do."""
+
+        num_features = 5
+
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(2, 5)
+
+        def forward(self, x):
+            return Output(self.layer(x)[:, None].expand(-1, 4, -1))
+
+    assert Softmax(nn.Linear(4, 8), 3).in_features == 8
+    assert Softmax(nn.Sequential(nn.Conv2d(1, 6, 3), nn.ReLU()), 3).predict(torch.randn(2, 1, 5, 5))[
+        0
+    ].shape == (2, 3)
+    encoder = Encoder()
+    assert torch.allclose(Softmax(encoder, 3).features(X), encoder.layer(X), atol=1e-6)

@@ -359,6 +359,23 @@ class TestUnclearClassifiers:
             RandomSetNetwork.from_classifier(TwoHeads(), BUDGET)
         assert RandomSetNetwork.from_classifier(TwoHeads(), BUDGET, layer="head")(X).shape == (10, 5)
 
+    def test_inside_a_row_of_layers(self):
+        model = nn.Sequential(nn.Identity(), nn.Sequential(TwoHeads()))
+        with pytest.raises(RandomSetError, match=r"1\.0\.head \(4 → 3\).*layer='1\.0\.head'"):
+            RandomSetNetwork.from_classifier(model, BUDGET)
+        assert RandomSetNetwork.from_classifier(model, BUDGET, layer="1.0.head")(X).shape == (10, 5)
+
+        class Two(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.coarse, self.fine = nn.Linear(4, 7), nn.Linear(4, 3)
+
+            def forward(self, x):
+                return self.fine(x)
+
+        network = RandomSetNetwork.from_classifier(nn.Sequential(nn.Identity(), Two()), BUDGET)
+        assert network.replaced_layer == "1.fine"  # the one with as many outputs as there are classes
+
     def test_no_layer_fits(self):
         with pytest.raises(RandomSetError, match=r"no linear layer.*Sequential with 0 \(Conv2d\)"):
             RandomSetNetwork.from_classifier(nn.Sequential(nn.Conv2d(1, 3, 3)), BUDGET)
@@ -522,6 +539,12 @@ class TestCalibrations:
         assert torch.equal(
             BeliefTemperature([2.0, 3.0, 9.0]).random_set(logits, model.operators).mass, found.mass
         )
+
+    def test_a_probability_has_one_temperature(self):
+        with pytest.raises(
+            RandomSetError, match=r"one temperature; got \[1\.0, 2\.0, 3\.0\].*BeliefTemperature"
+        ):
+            PignisticTemperature([1, 2, 3])
 
     @pytest.mark.parametrize("temperature", [0.3, 1.0, 1.5, 8.0])
     def test_the_order_of_the_classes_is_kept(self, temperature):

@@ -167,9 +167,22 @@ def test_a_head_alone_needs_more_than_fine_tuning_gives():
 
 def test_a_users_own_backbone_keeps_its_features():
     own, features = nn.Linear(2, 3), torch.randn(5, 3)
-    backbone, same = scaled_features(own, features)
+    backbone, scale = scaled_features(own, features)
     assert backbone is own
-    assert torch.equal(same, features)
+    assert torch.equal(scale(features), features)
+
+
+def test_validation_inputs_of_a_frozen_backbone_become_features_too(tmp_path):
+    torch.manual_seed(0)
+    inputs, labels, classes = torch.randn(60, 4), torch.arange(60) % 3, ("a", "b", "c")
+    config = MethodConfig(
+        backbone="mlp", width=6, weights=str(tmp_path / "weights.pt"), freeze=True, epochs=2, num_sets=0
+    )
+    torch.save(backbone_for("mlp", inputs, 6).state_dict(), tmp_path / "weights.pt")
+    rest, held = torch.arange(40), torch.arange(40, 60)
+    apart = train_method(config, inputs[rest], labels[rest], classes, (inputs[held], labels[held]))
+    inside = train_method(config, inputs, labels, classes, rows=rest, val_rows=held)
+    assert apart.fit.history[-1]["val_loss"] == pytest.approx(inside.fit.history[-1]["val_loss"], rel=1e-4)
 
 
 def test_a_backbone_learns_more_slowly_than_its_head():

@@ -7,7 +7,17 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from randomset.budgeting.batches import as_floating, call_with, evaluating, flat_features, moved
+from randomset.budgeting.batches import (
+    as_floating,
+    call_with,
+    cut_into_batches,
+    evaluating,
+    feature_tensor,
+    flat_features,
+    inputs_alone,
+    moved,
+    width_of,
+)
 from randomset.errors import RandomSetError, ShapeError
 
 __all__ = ["Baseline", "Uncertain", "from_samples"]
@@ -22,7 +32,7 @@ class Baseline(nn.Module):
     Args:
         backbone: a module that yields features (B × F), maps or tokens.
         num_classes: N.
-        in_features: F, if the backbone does not tell it as `num_features`.
+        in_features: F, if the backbone does not tell it as `num_features` or by its last layer.
         preprocess: a module that sees the inputs first.
     """
 
@@ -38,17 +48,12 @@ class Baseline(nn.Module):
         preprocess: nn.Module | None = None,
     ) -> None:
         super().__init__()
-        width = in_features or getattr(backbone, "num_features", None)
-        if not isinstance(width, int):
-            raise RandomSetError(
-                "the backbone does not tell how many features it yields",
-                got=type(backbone).__name__,
-                remedy="Give in_features=…",
-            )
+        if not isinstance(backbone, nn.Module):
+            raise RandomSetError("the backbone is no torch module", got=type(backbone).__name__)
         if num_classes < 2:
             raise RandomSetError("there is nothing to classify", got=num_classes, expected="two or more")
         self.preprocess, self.backbone = preprocess, backbone
-        self.in_features, self.num_classes = width, num_classes
+        self.in_features, self.num_classes = in_features or width_of(backbone), num_classes
         self.notes: dict[str, Any] = {}
         """Anything that JSON can hold, saved with the model, such as what it was trained on."""
 
@@ -66,8 +71,7 @@ class Baseline(nn.Module):
         """Return what the backbone yields, as (B × F)."""
         if self.preprocess is not None:
             inputs = self.preprocess(inputs)
-        output = call_with(self.backbone, inputs)
-        output = output[0] if isinstance(output, tuple) else output  # without an auxiliary one
+        output = feature_tensor(call_with(self.backbone, inputs))  # without an auxiliary one
         return flat_features(output, channels_first=output.dim() > 3)
 
     def forward(self, inputs: Any) -> Tensor:
@@ -90,18 +94,20 @@ class Baseline(nn.Module):
     def predict(self, inputs: Any, *, batch_size: int = 256) -> Uncertain:
         """Predict in evaluation mode: probabilities (n × N), scores by name (n), on the CPU.
 
-        Tensors and arrays are cut into batches; the same inputs give the same answer, whatever else is in
-        the batch.
+        Inputs are a tensor or an array, cut into batches of `batch_size`; a data set; or a data loader or any
+        other iterable of batches, from which labels are set aside. The same inputs give the same answer,
+        whatever else is in the batch.
         """
         dtype = next(self.parameters()).dtype
-        given = as_floating(inputs, dtype)
-        if isinstance(given, Tensor) and not len(given):
-            raise ShapeError("there is nothing to predict", got=f"shape {tuple(given.shape)}")
+        batches, _, _ = cut_into_batches(inputs, batch_size)
         found: list[Uncertain] = []
         with evaluating(self):
-            for part in given.split(batch_size) if isinstance(given, Tensor) else [given]:
-                p, scores = self.uncertain(moved(part, self.device))
+            for batch in batches:
+                given = as_floating(inputs_alone(batch), dtype)
+                p, scores = self.uncertain(moved(given, self.device))
                 found.append((p.cpu(), {name: score.cpu() for name, score in scores.items()}))
+        if not found:
+            raise ShapeError("there is nothing to predict", got="no batch", expected="at least one input")
         names = found[0][1]
         return torch.cat([p for p, _ in found]), {
             name: torch.cat([scores[name] for _, scores in found]) for name in names

@@ -50,10 +50,10 @@ class LaplaceBridge(Baseline):
     def __init__(
         self, network: Softmax, structure: Literal["kron", "full"] = "kron", samples: int = 100
     ) -> None:
-        # the network has its own backbone and preprocessing: they are not to be stored twice
-        super().__init__(torch.nn.Identity(), network.num_classes, in_features=network.in_features)
         if not isinstance(network, Softmax):
             raise RandomSetError("a Laplace bridge stands on a Softmax network", got=type(network).__name__)
+        # the network has its own backbone and preprocessing: they are not to be stored twice
+        super().__init__(torch.nn.Identity(), network.num_classes, in_features=network.in_features)
         if samples < 0:
             raise RandomSetError("the number of draws is out of range", got=samples, expected="0 or more")
         if structure not in ("kron", "full"):

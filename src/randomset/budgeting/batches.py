@@ -1,20 +1,32 @@
-"""What a data loader gives: inputs and labels told apart, moved to a device, and put through a model."""
+"""What a data loader gives, told apart and moved to a device, and what a model makes of it."""
 
 from __future__ import annotations
 
 import multiprocessing
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sized
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import IterableDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from randomset.errors import RandomSetError
+from randomset.errors import RandomSetError, ShapeError
 
-__all__ = ["as_floating", "call_with", "evaluating", "flat_features", "moved", "split_batch", "usual_workers"]
+__all__ = [
+    "as_floating",
+    "call_with",
+    "cut_into_batches",
+    "evaluating",
+    "feature_tensor",
+    "flat_features",
+    "inputs_alone",
+    "moved",
+    "split_batch",
+    "usual_workers",
+    "width_of",
+]
 
 
 def call_with(model: nn.Module, inputs: Any) -> Any:
@@ -39,6 +51,44 @@ def split_batch(batch: Any) -> tuple[Any, Any]:
     return batch, None
 
 
+def inputs_alone(batch: Any) -> Any:
+    """Set aside the labels of a batch, and the weights that may follow them."""
+    return split_batch(batch[:2] if isinstance(batch, (tuple, list)) and len(batch) == 3 else batch)[0]
+
+
+def cut_into_batches(inputs: Any, size: int) -> tuple[Iterable[Any], int | None, Any]:
+    """Cut inputs into batches; tell how many there will be, and where the answers shall be."""
+    if isinstance(inputs, Mapping):
+        return [inputs], 1, "cpu"
+    if isinstance(inputs, Tensor) or hasattr(inputs, "__array__"):
+        found = inputs if isinstance(inputs, Tensor) else _from_array(inputs)
+        if found.dim() == 0 or not len(found):
+            raise ShapeError(
+                "there is nothing to predict", got=f"shape {tuple(found.shape)}", expected="(batch, …)"
+            )
+        return found.split(size), -(-len(found) // size), found.device
+    if isinstance(inputs, Dataset):
+        inputs = DataLoader(inputs, batch_size=size)
+    if not isinstance(inputs, (Iterable, Iterator)):
+        raise ShapeError(
+            "the inputs are of no known kind",
+            got=type(inputs).__name__,
+            expected="a tensor, an array, a data set, or an iterable of batches",
+        )
+    try:
+        total = len(inputs) if isinstance(inputs, Sized) else None
+    except TypeError:  # a loader of a stream
+        total = None
+    return inputs, total, "cpu"
+
+
+def _from_array(array: Any) -> Tensor:
+    try:
+        return torch.as_tensor(array.__array__())
+    except (TypeError, ValueError) as error:
+        raise ShapeError("the inputs are not numbers", got=str(error)) from None
+
+
 def moved(batch: Any, device: torch.device) -> Any:
     """Move every tensor of a batch to a device."""
     if isinstance(batch, Tensor):
@@ -59,6 +109,50 @@ def as_floating(inputs: Any, dtype: torch.dtype) -> Any:
     if isinstance(inputs, Tensor) and inputs.is_floating_point():
         return inputs.to(dtype)
     return inputs
+
+
+def feature_tensor(output: Any) -> Tensor:
+    """Take the tensor out of what a backbone returns: a tensor, a tuple, or Hugging Face's output."""
+    for name in ("logits", "pooler_output", "last_hidden_state"):
+        found = getattr(output, name, None)
+        if isinstance(found, Tensor):
+            return found
+    if isinstance(output, (tuple, list)) and output:
+        output = output[0]
+    if not isinstance(output, Tensor):
+        raise RandomSetError(
+            "the backbone yields no features",
+            got=type(output).__name__,
+            expected="a tensor, a tuple that starts with one, or a Hugging Face output",
+        )
+    return output
+
+
+def width_of(backbone: nn.Module) -> int:
+    """Find out how many features a backbone yields, without running it."""
+    for attribute in ("num_features", "out_features"):
+        width = getattr(backbone, attribute, None)
+        if isinstance(width, int):
+            return width
+    config = getattr(backbone, "config", None)
+    if isinstance(width := getattr(config, "hidden_size", None), int):
+        return width
+    last: nn.Module | None = backbone
+    while isinstance(last, nn.Sequential):
+        # Activations, dropout and pooling keep the number of channels; flattening maps does not.
+        keeping = (nn.Dropout, nn.ReLU, nn.GELU, nn.SiLU, nn.Tanh, nn.Identity, nn.Sigmoid, nn.LeakyReLU)
+        last = next((part for part in reversed(last) if not isinstance(part, keeping)), None)
+    for attribute in ("out_features", "num_features", "out_channels", "normalized_shape"):
+        width = getattr(last, attribute, None)
+        width = width[-1] if isinstance(width, tuple) else width
+        if isinstance(width, int):
+            return width
+    raise RandomSetError(
+        "it is not clear how many features the backbone yields",
+        got=type(backbone).__name__,
+        remedy="Give in_features=…, the last number in backbone(batch).shape; "
+        "a whole classifier goes to RandomSetNetwork.from_classifier",
+    )
 
 
 def flat_features(features: Tensor, channels_first: bool) -> Tensor:

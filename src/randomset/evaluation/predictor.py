@@ -12,9 +12,8 @@ from torch import Tensor, nn
 
 from randomset.baselines.baseline import Baseline
 from randomset.belief.random_set import RandomSet
-from randomset.budgeting.batches import as_floating, call_with, evaluating, moved
+from randomset.budgeting.batches import as_floating, call_with, evaluating, feature_tensor, moved
 from randomset.errors import InvalidBeliefError, RandomSetError, ShapeError
-from randomset.nn.classifiers import feature_tensor
 from randomset.nn.network import RandomSetNetwork
 
 __all__ = ["Prediction", "Predictor", "as_predictor", "random_set_predictor", "softmax_predictor"]

@@ -79,6 +79,16 @@ class PignisticTemperature(Calibration):
     tensor([0.5207, 0.2703, 0.2090])
     """
 
+    def __init__(self, temperature: Sequence[float] | float) -> None:
+        super().__init__(temperature)
+        if len(self.temperature) > 1:
+            raise RandomSetError(
+                "BetP has one temperature",
+                got=self.temperature.tolist(),
+                expected="a single number",
+                remedy="BeliefTemperature takes one for each number of classes in a set",
+            )
+
     def random_set(self, logits: Tensor, operators: BudgetOperators, repair: Repair = "clip") -> RandomSet:
         """Return the prediction with its confidence moved."""
         plain = RandomSet.from_logits(logits, operators, repair)

@@ -1,15 +1,13 @@
-"""What goes for a backbone: how wide it is, and a whole classifier whose last linear layer is taken out."""
+"""A whole classifier that goes for a backbone: its last linear layer is taken out."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from randomset.errors import RandomSetError
 
-__all__ = ["feature_tensor", "is_taken_from", "last_linear", "removed", "width_of"]
+__all__ = ["is_taken_from", "last_linear", "removed"]
 
 _PROBABILITIES = (nn.Softmax, nn.LogSoftmax, nn.Sigmoid, nn.LogSigmoid)
 
@@ -38,15 +36,26 @@ def last_linear(model: nn.Module, layer: str | None = None, num_classes: int = 0
             got=f"{type(model).__name__} with {children or 'no parts'}",
             remedy="Give RandomSetNetwork a backbone that yields features, and in_features=…",
         )
+    return _chosen(model, linears, num_classes, "")
+
+
+def _chosen(model: nn.Module, linears: dict[str, nn.Linear], num_classes: int, prefix: str) -> str:
+    """Return the whole name of the layer; `prefix` is what the names in this part begin with."""
     told = _told_by_model(model, linears)
     if told is not None:
-        return told
+        return prefix + told
     if isinstance(model, nn.Sequential):
-        inside = [
-            name for name in dict(model.named_children()) if any(key.split(".")[0] == name for key in linears)
-        ]
-        last = inside[-1]
-        return last if last in linears else f"{last}.{last_linear(model.get_submodule(last))}"
+        last = next(
+            name
+            for name in reversed(dict(model.named_children()))
+            if any(key.split(".")[0] == name for key in linears)
+        )
+        if last in linears:
+            return prefix + last
+        inside = {
+            key.removeprefix(f"{last}."): one for key, one in linears.items() if key.startswith(f"{last}.")
+        }
+        return _chosen(model.get_submodule(last), inside, num_classes, f"{prefix}{last}.")
     taken = [(name, _width_taken(module)) for name, module in model.named_modules()]
     several = {name: module for name, module in linears.items() if module.out_features > 1} or linears
     fitting = [
@@ -62,11 +71,11 @@ def last_linear(model: nn.Module, layer: str | None = None, num_classes: int = 0
     if len(nearest) > 1:
         raise RandomSetError(
             "several layers could give the classes",
-            got=_listed({name: linears[name] for name in nearest}),
+            got=_listed({prefix + name: linears[name] for name in nearest}),
             expected="one",
-            remedy=f"Name it: from_classifier(model, budget, layer={nearest[0]!r})",
+            remedy=f"Name it: from_classifier(model, budget, layer={prefix + nearest[0]!r})",
         )
-    return nearest[0]
+    return prefix + nearest[0]
 
 
 def removed(model: nn.Module, layer: str) -> int:
@@ -83,55 +92,11 @@ def removed(model: nn.Module, layer: str) -> int:
     return int(width)  # type: ignore[arg-type]
 
 
-def feature_tensor(output: Any) -> Tensor:
-    """Take the tensor out of what a backbone returns: a tensor, a tuple, or Hugging Face's output."""
-    for name in ("logits", "pooler_output", "last_hidden_state"):
-        found = getattr(output, name, None)
-        if isinstance(found, Tensor):
-            return found
-    if isinstance(output, (tuple, list)) and output:
-        output = output[0]
-    if not isinstance(output, Tensor):
-        raise RandomSetError(
-            "the backbone yields no features",
-            got=type(output).__name__,
-            expected="a tensor, a tuple that starts with one, or a Hugging Face output",
-        )
-    return output
-
-
 def is_taken_from(output: Tensor, given: Tensor) -> bool:
     """Say whether an output is what a layer gave, or of a sequence the token that stands for it."""
     if given.dim() == 3 and output.shape == (given.shape[0], given.shape[2]):
         return bool((given == output[:, None]).all(2).any(1).all())
     return given.shape == output.shape and torch.equal(given.nan_to_num(), output.nan_to_num())
-
-
-def width_of(backbone: nn.Module) -> int:
-    """Find out how many features a backbone yields, without running it."""
-    for attribute in ("num_features", "out_features"):
-        width = getattr(backbone, attribute, None)
-        if isinstance(width, int):
-            return width
-    config = getattr(backbone, "config", None)
-    if isinstance(width := getattr(config, "hidden_size", None), int):
-        return width
-    last: nn.Module | None = backbone
-    while isinstance(last, nn.Sequential):
-        # Activations, dropout and pooling keep the number of channels; flattening maps does not.
-        keeping = (nn.Dropout, nn.ReLU, nn.GELU, nn.SiLU, nn.Tanh, nn.Identity, nn.Sigmoid, nn.LeakyReLU)
-        last = next((part for part in reversed(last) if not isinstance(part, keeping)), None)
-    for attribute in ("out_features", "num_features", "out_channels", "normalized_shape"):
-        width = getattr(last, attribute, None)
-        width = width[-1] if isinstance(width, tuple) else width
-        if isinstance(width, int):
-            return width
-    raise RandomSetError(
-        "it is not clear how many features the backbone yields",
-        got=type(backbone).__name__,
-        remedy="Give in_features=…, the last number in backbone(batch).shape; "
-        "a whole classifier goes to RandomSetNetwork.from_classifier",
-    )
 
 
 def _told_by_model(model: nn.Module, linears: dict[str, nn.Linear]) -> str | None:

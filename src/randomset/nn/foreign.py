@@ -9,9 +9,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from randomset.budgeting.batches import feature_tensor
 from randomset.errors import RandomSetError, ShapeError
 from randomset.nn.backbones import Backbone
-from randomset.nn.classifiers import feature_tensor
 
 __all__ = [
     "ForeignBackbone",

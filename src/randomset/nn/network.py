@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset
 
 from randomset.belief.budget import Budget
 from randomset.belief.operators import BudgetOperators
@@ -18,15 +17,18 @@ from randomset.belief.repair import Repair
 from randomset.budgeting.batches import (
     as_floating,
     call_with,
+    cut_into_batches,
     evaluating,
+    feature_tensor,
     flat_features,
+    inputs_alone,
     moved,
-    split_batch,
+    width_of,
 )
 from randomset.errors import RandomSetError, ShapeError
 from randomset.nn import storage
 from randomset.nn.calibration import Calibration
-from randomset.nn.classifiers import feature_tensor, is_taken_from, last_linear, removed, width_of
+from randomset.nn.classifiers import is_taken_from, last_linear, removed
 from randomset.nn.head import RandomSetHead
 from randomset.nn.loss import RandomSetLoss
 from randomset.progress import progress_bar
@@ -215,15 +217,13 @@ class RandomSetNetwork(nn.Module):
         answer is on the device of the tensor that came in, on the CPU for everything else. A calibration that
         the network has is used unless `calibrated=False`.
         """
-        batches, total, home = _batches(inputs, batch_size)
+        batches, total, home = cut_into_batches(inputs, batch_size)
         shown = False if progress is None and (total or 2) < 2 else progress
         parts: list[RandomSet] = []
         with evaluating(self), progress_bar("predicting", total, shown) as advance:
             for batch in batches:
-                if isinstance(batch, (tuple, list)) and len(batch) == 3:
-                    batch = batch[:2]  # the third part are weights
-                found, _ = split_batch(batch)
-                logits = call_with(self, moved(as_floating(found, self._floating()), self.device))
+                found = as_floating(inputs_alone(batch), self._floating())
+                logits = call_with(self, moved(found, self.device))
                 parts.append(self.random_set(logits, calibrated=calibrated, repair=repair).to(home))
                 advance(1)
         if not parts:
@@ -293,36 +293,3 @@ class PignisticLogits(nn.Module):
         logits = self.network(*inputs, **named)
         betp = self.network.random_set(logits, calibrated=self.calibrated).pignistic
         return betp.clamp_min(torch.finfo(betp.dtype).tiny).log()
-
-
-def _batches(inputs: Any, size: int) -> tuple[Iterable[Any], int | None, Any]:
-    """Cut inputs into batches; tell how many there will be, and where the answers shall be."""
-    if isinstance(inputs, Mapping):
-        return [inputs], 1, "cpu"
-    if isinstance(inputs, Tensor) or hasattr(inputs, "__array__"):
-        found = inputs if isinstance(inputs, Tensor) else _from_array(inputs)
-        if found.dim() == 0 or not len(found):
-            raise ShapeError(
-                "there is nothing to predict", got=f"shape {tuple(found.shape)}", expected="(batch, …)"
-            )
-        return found.split(size), -(-len(found) // size), found.device
-    if isinstance(inputs, Dataset):
-        inputs = DataLoader(inputs, batch_size=size)
-    if not isinstance(inputs, (Iterable, Iterator)):
-        raise ShapeError(
-            "the inputs are of no known kind",
-            got=type(inputs).__name__,
-            expected="a tensor, an array, a data set, or an iterable of batches",
-        )
-    try:
-        total = len(inputs) if isinstance(inputs, Sized) else None
-    except TypeError:  # a loader of a stream
-        total = None
-    return inputs, total, "cpu"
-
-
-def _from_array(array: Any) -> Tensor:
-    try:
-        return torch.as_tensor(array.__array__())
-    except (TypeError, ValueError) as error:
-        raise ShapeError("the inputs are not numbers", got=str(error)) from None

@@ -13,9 +13,8 @@ from torch import Tensor, nn
 from torchmetrics import MeanMetric
 from torchmetrics.classification import BinaryCalibrationError
 
-from randomset.budgeting.batches import as_floating, call_with, split_batch
+from randomset.budgeting.batches import as_floating, call_with, feature_tensor, split_batch
 from randomset.errors import LabelError, RandomSetError, ShapeError
-from randomset.nn.classifiers import feature_tensor
 from randomset.training.augmentation import shifted_and_flipped
 from randomset.training.loaders import seed_everything, seed_from
 from randomset.training.recipe import Recipe

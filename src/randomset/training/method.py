@@ -17,13 +17,12 @@ from torch.utils.data import Dataset, Subset, TensorDataset
 
 from randomset.belief.budget import Budget
 from randomset.belief.storage import write_document
-from randomset.budgeting.batches import flat_features
+from randomset.budgeting.batches import feature_tensor, flat_features
 from randomset.budgeting.budgeter import Budgeter
 from randomset.budgeting.inputs import is_whole, number_of_sets
 from randomset.budgeting.reporting import clusters_of
 from randomset.errors import RandomSetError, RandomSetWarning
 from randomset.nn import backbones
-from randomset.nn.classifiers import feature_tensor
 from randomset.nn.foreign import ForeignBackbone
 from randomset.nn.loss import RandomSetLoss
 from randomset.nn.network import RandomSetNetwork
@@ -163,11 +162,13 @@ def train_method(
     if config.freeze and kept is not None:
         width = network.head.in_features
         head = RandomSetNetwork(nn.Identity(), budget, in_features=width, **options)
-        network.backbone, kept = scaled_features(network.backbone, kept, rows)
-        data = [kept, *parts[1:]]
+        network.backbone, scale = scaled_features(network.backbone, kept, rows)
+        data = [scale(kept), *parts[1:]]
         train = TensorDataset(*data) if rows is None else Subset(TensorDataset(*data), rows.tolist())
         if val_rows is not None and len(val_rows):
             held = Subset(TensorDataset(*data[:2]), val_rows.tolist())
+        elif val is not None:
+            held = TensorDataset(scale(kept_features(template, preprocess, val[0], progress, say)), val[1])
         report = fit(head, train, held, loss=loss, recipe=plan, out=out, **shared)
         network.head, network.calibration = head.head, head.calibration
     else:

@@ -202,16 +202,16 @@ def kept_features(
 
 def scaled_features(
     backbone: nn.Module, features: Tensor, rows: Tensor | None = None
-) -> tuple[nn.Module, Tensor]:
-    """Return a backbone that is not trained, and its features, standardised as those of the rows are.
+) -> tuple[nn.Module, nn.Module]:
+    """Return a backbone that is not trained, and what standardises its features as those of the rows are.
 
     A linear head learns from features of one scale in a few epochs; from those of an encoder, a tenth as
     large, a random-set head stays unsure after a hundred. A module of the user's own stays as it is.
     """
     if not isinstance(backbone, backbones.Backbone):
-        return backbone, features
+        return backbone, nn.Identity()
     scale = Standardise.from_data(features, rows)
-    return backbones.scaled(backbone, scale).eval().requires_grad_(False), scale(features)
+    return backbones.scaled(backbone, scale).eval().requires_grad_(False), scale
 
 
 def _checksum(model: nn.Module, inputs: Tensor) -> str:

@@ -84,7 +84,8 @@ def train_rival(
     seen, frozen = inputs, template
     if config.freeze:
         kept = kept_features(template, preprocess, inputs, progress, say)
-        frozen, seen = scaled_features(template, kept, places)
+        frozen, scale = scaled_features(template, kept, places)
+        seen = scale(kept)
     options = {"progress": progress, "resume": resume, **trainer_options}
     model = _trained(config, seen, labels, len(classes), places, val_rows, parts, out, say, options, base)
     if config.freeze:
