@@ -122,6 +122,29 @@ class TestHierarchy:
         assert budget.set_names[4:] == ("{cat, dog}", "{car, truck}", "{cat, dog, car, truck}")
         assert "{cat, dog}" in from_hierarchy({"pet": [["cat", "dog"], "fish"]}).set_names
 
+    def test_groups_of_the_same_name_in_different_places(self):
+        tree = {"animal": {"small": ["cat", "mouse"]}, "vehicle": {"small": ["bike", "scooter"]}}
+        budget = from_hierarchy(tree)
+        assert budget.classes == ("cat", "mouse", "bike", "scooter")
+        assert budget.set_names[4:] == (
+            "{cat, mouse}",
+            "{bike, scooter}",
+            "{cat, mouse, bike, scooter}",
+        )
+
+    def test_a_group_that_is_told_elsewhere_or_named_like_a_class_in_it(self):
+        budget = from_hierarchy({"animal": ["pet", "wolf"], "pet": ["cat", "dog"]})
+        assert budget.set_names[3:] == ("{cat, dog}", "{wolf, cat, dog}")
+        assert from_hierarchy({"cat": ["cat", "lion"], "car": []}, ["cat", "lion", "car"]).set_names[3:] == (
+            "{cat, lion}",
+            "{cat, lion, car}",
+        )
+
+    def test_one_class_in_several_groups(self):
+        budget = from_hierarchy({"pet": ["cat", "dog"], "canine": ["dog", "wolf"]})
+        assert budget.classes == ("cat", "dog", "wolf")
+        assert budget.set_names[3:] == ("{cat, dog}", "{dog, wolf}", "{cat, dog, wolf}")
+
     def test_the_smallest_sets_first(self):
         assert from_hierarchy(self.TREE, num_sets=3).set_names[6:] == (
             "{cat, dog}",
@@ -140,6 +163,8 @@ class TestHierarchy:
             ({}, {}, "no tree; got {}"),
             ("tree.json", {}, "no tree; got 'tree.json'"),
             (TREE, {"num_sets": "auto"}, "not a number of sets; got 'auto'"),
+            (TREE, {"classes": 2}, "the classes are no names; got 2; .*num_sets=2"),
+            (TREE, {"classes": "cat"}, "the classes are no names; got 'cat'"),
         ],
     )
     def test_bad_trees(self, tree, options, message):

@@ -14,7 +14,7 @@ from torch import Tensor
 from randomset.belief.budget import Budget
 from randomset.belief.naming import checked_classes
 from randomset.budgeting.gaussians import Floats
-from randomset.budgeting.inputs import check_num_sets
+from randomset.budgeting.inputs import check_num_sets, is_whole
 from randomset.budgeting.knee import knee
 from randomset.budgeting.patterns import Patterns
 from randomset.budgeting.search import Focal, best_sets
@@ -116,8 +116,9 @@ def from_hierarchy(
 
     The tree is nested, {"animal": {"pet": ["cat", "dog"], "wild": ["wolf"]}, …}, or says the parents of each
     name, {"cat": "pet", "dog": "pet", "pet": "animal", …}, several in a list as WordNet has them. Classes are
-    its leaves in order, or the names in `classes`, which may also stand inside the tree. With `num_sets`, the
-    smallest sets come first, equal sizes in class order. The budget need not be downward closed.
+    its leaves in order, or the names in `classes`, which may also stand inside the tree. In a nested tree,
+    groups of the same name in different places are different groups. With `num_sets`, the smallest sets come
+    first, equal sizes in class order. The budget need not be downward closed.
 
     >>> from_hierarchy({"animal": {"pet": ["cat", "dog"], "wild": ["wolf"]}, "vehicle": ["car", "truck"]})
     Budget(5 classes, 4 sets: {cat, dog}, {car, truck}, {cat, dog, wolf}, {cat, dog, wolf, car, truck})
@@ -130,20 +131,28 @@ def from_hierarchy(
         )
     if num_sets is not None:
         check_num_sets(num_sets, 1000, auto=False)
+    if isinstance(classes, str) or not (classes is None or isinstance(classes, Iterable)):
+        raise BudgetError(
+            "the classes are no names",
+            got=repr(classes),
+            expected="a list of names that stand in the tree",
+            remedy=f"A number of sets goes by its name: num_sets={classes}" if is_whole(classes, 0) else "",
+        )
     classes = None if classes is None else list(classes)
     parents = _tells_parents(tree, classes)
     children = _children_from_parents(tree) if parents else _children_from_nested(tree)
-    inner = {name for name, below in children.items() if below}
-    leaves = [name for name in children if name not in inner]
+    inner = {node for node, below in children.items() if below}
+    leaves = list(dict.fromkeys(_name(node) for node in children if node not in inner))
     if not leaves and classes is None:
         raise BudgetError("the hierarchy runs in a circle", got="no name without others below it")
-    names = checked_classes(leaves if classes is None else list(classes))
+    names = checked_classes(leaves if classes is None else classes)
     position = {name: i for i, name in enumerate(names)}
-    unknown = [name for name in names if name not in children]
+    there = {_name(node) for node in children}
+    unknown = [name for name in names if name not in there]
     if unknown:
         raise BudgetError("a class is not in the hierarchy", got=unknown[0])
-    below: dict[str, frozenset[int]] = {}
-    found = {_descend(name, children, position, below, ()) for name in inner}
+    below: dict[Node, frozenset[int]] = {}
+    found = {_descend(node, children, position, below, ()) for node in inner}
     sets = sorted((tuple(sorted(s)) for s in found if len(s) > 1), key=lambda s: (len(s), s))
     if num_sets is not None and num_sets > len(sets):
         raise BudgetError(
@@ -160,58 +169,75 @@ def _tells_parents(tree: Any, classes: list[str] | None) -> bool:
     return plain or (bool(classes) and all(name in tree for name in classes or ()))
 
 
-def _children_from_parents(parents: Any) -> dict[str, list[str]]:
-    children: dict[str, list[str]] = {name: [] for name in parents}
+Node = str | tuple[str, ...]
+"""A name, or in a nested tree the way to it: names from the outermost to its own, "" for a nameless group."""
+
+
+def _name(node: Node) -> str:
+    return node if isinstance(node, str) else node[-1]
+
+
+def _children_from_parents(parents: Any) -> dict[Node, list[Node]]:
+    children: dict[Node, list[Node]] = {name: [] for name in parents}
     for name, above in parents.items():
         for parent in [above] if isinstance(above, str) else above or ():
             children.setdefault(parent, []).append(name)
     return children
 
 
-def _children_from_nested(tree: Any) -> dict[str, list[str]]:
-    children: dict[str, list[str]] = {}
+def _children_from_nested(tree: Any) -> dict[Node, list[Node]]:
+    root = ("",)
+    children: dict[tuple[str, ...], list[tuple[str, ...]]] = {root: []}
 
-    def visit(node: Any, parent: str) -> None:
-        inside = children.setdefault(parent, [])
-        if isinstance(node, Mapping):
-            for name, below in node.items():
-                inside.append(name)
-                children.setdefault(name, [])
-                visit(below, name)
-        elif isinstance(node, str):
-            inside.append(node)
-            children.setdefault(node, [])
-        elif isinstance(node, Iterable):
-            for part in node:
+    def added(parent: tuple[str, ...], *way: str) -> tuple[str, ...]:
+        node = (*parent, *way)
+        children[parent].append(node)
+        children.setdefault(node, [])
+        return node
+
+    def visit(inside: Any, parent: tuple[str, ...]) -> None:
+        if isinstance(inside, Mapping):
+            for name, below in inside.items():
+                visit(below, added(parent, name))
+        elif isinstance(inside, str):
+            added(parent, inside)
+        elif isinstance(inside, Iterable):
+            for number, part in enumerate(inside):
                 if isinstance(part, str):
-                    visit(part, parent)
+                    added(parent, part)
                 else:  # a group without a name
-                    name = f"{parent}/{len(children)}"
-                    inside.append(name)
-                    children[name] = []
-                    visit(part, name)
-        elif node is not None:
-            raise BudgetError("a node of the hierarchy is neither a name nor a collection", got=node)
+                    visit(part, added(parent, f"{number}", ""))
+        elif inside is not None:
+            raise BudgetError("a node of the hierarchy is neither a name nor a collection", got=inside)
 
-    visit(tree, "")
-    return children
+    visit(tree, root)
+    groups: dict[str, list[tuple[str, ...]]] = {}
+    for node, below in children.items():
+        if below:
+            groups.setdefault(node[-1], []).append(node)
+    for node, below in children.items():
+        meant = groups.get(node[-1], [])
+        if not below and len(meant) == 1 and meant[0] != node[: len(meant[0])]:
+            below.append(meant[0])  # a group that is told elsewhere: {"animal": ["pet"], "pet": ["cat"]}
+    return {node: list(below) for node, below in children.items()}
 
 
 def _descend(
-    name: str,
-    children: dict[str, list[str]],
+    node: Node,
+    children: dict[Node, list[Node]],
     position: dict[str, int],
-    below: dict[str, frozenset[int]],
-    path: tuple[str, ...],
+    below: dict[Node, frozenset[int]],
+    path: tuple[Node, ...],
 ) -> frozenset[int]:
     """Return the classes at or below a node."""
-    if name in path:
-        raise BudgetError("the hierarchy runs in a circle", got=" → ".join([*path, name]))
-    if name not in below:
+    if node in path:
+        raise BudgetError("the hierarchy runs in a circle", got=" → ".join(map(_name, [*path, node])))
+    if node not in below:
+        name = _name(node)
         own = frozenset([position[name]]) if name in position else frozenset()
-        parts = (_descend(child, children, position, below, (*path, name)) for child in children[name])
-        below[name] = own.union(*parts)
-    return below[name]
+        parts = (_descend(child, children, position, below, (*path, node)) for child in children[node])
+        below[node] = own.union(*parts)
+    return below[node]
 
 
 def random_sets(
