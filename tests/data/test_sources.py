@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from torch.utils.data import TensorDataset
 
 from randomset.data import load_inputs, load_source
 from randomset.errors import RandomSetError
@@ -70,6 +71,17 @@ class TestKinds:
 
     def test_prediction_needs_no_labels(self, file):
         assert load_inputs(saved(file, features=np.ones((2, 5), dtype=np.int16))).shape == (2, 5)
+
+    @pytest.mark.parametrize("labels", [torch.full((4,), -1), torch.zeros(4, dtype=torch.long)])
+    def test_prediction_does_not_look_at_labels_of_a_data_set(self, labels):
+        data = TensorDataset(torch.randn(4, 3), labels)
+        assert torch.equal(load_inputs(data), data.tensors[0])
+        assert not load_source(data, labelled=False).labelled
+
+    def test_endings_in_capitals(self, tmp_path):
+        path = tmp_path / "DATA.CSV"
+        path.write_text("a,b,label\n1,2,x\n3,4,y\n", encoding="utf-8")
+        assert load_source(path).classes == ("x", "y")
 
 
 class TestSplit:

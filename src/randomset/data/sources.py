@@ -145,7 +145,7 @@ def load_source(
     if isinstance(source, Source):
         return source
     if is_hub(source) or isinstance(source, Dataset):
-        found = _from_python(source, split, label, text, progress)
+        found = _from_python(source, split, labelled, label, text, progress)
     elif not isinstance(source, (str, Path)):
         raise RandomSetError(
             "the data are of no known kind",
@@ -225,7 +225,7 @@ def _from_path(
             )
         labels, classes = _labels(seen.labels, len(seen.images), np.array(seen.classes))
         return Source(path.name, "images", seen.images, labels, classes, seen.remarks, seen.files)
-    if path.suffix in (".csv", ".parquet"):
+    if path.suffix.lower() in (".csv", ".parquet"):
         table = read_table(path, label, text, columns, labelled)
         if table.labels is None or not labelled:
             found = _unlabelled(path.stem, table.kind, table.inputs, table.remarks)
@@ -243,7 +243,9 @@ def _from_path(
     return Source(path.stem, kind, inputs, labels, classes)
 
 
-def _from_python(data: Any, split: str, label: str | None, text: str | None, progress: bool | None) -> Source:
+def _from_python(
+    data: Any, split: str, labelled: bool, label: str | None, text: str | None, progress: bool | None
+) -> Source:
     names: tuple[str, ...] = tuple(getattr(data, "classes", None) or ())
     if is_hub(data):
         if hasattr(data, "keys"):
@@ -255,7 +257,7 @@ def _from_python(data: Any, split: str, label: str | None, text: str | None, pro
     title = type(data).__name__
     inputs, marks = gathered(data, title, progress=progress)
     kind: Kind = "text" if isinstance(inputs, list) else "images" if inputs.dim() == 4 else "features"
-    if marks is None:
+    if marks is None or not labelled:
         return _unlabelled(title, kind, inputs)
     given = all(isinstance(name, str) for name in names) and names
     labels, classes = _labels(np.asarray(marks), len(inputs), np.array(names) if given else None)
