@@ -199,7 +199,12 @@ def test_cautious_rejection_and_names(answer):
     assert unsure.names(unsure.reject(0.5, by="lower")) == [None, "cat"]
     assert unsure.names(unsure.decide("e-admissibility")) == [("cat", "dog"), ("cat",)]
     cost = torch.tensor([[0.0, 1.0, 50.0], [1.0, 1.0, 0.0]])
-    assert answer.decide("maximality", cost).tolist() == [[False, True], [False, True]]
+    actions = answer.decide("maximality", cost)
+    assert actions.tolist() == [[False, True], [False, True]]
+    with pytest.raises(ShapeError, match=r"not one over the classes; got shape \(2, 2\); expected \(…, 3\)"):
+        answer.names(actions)
+    with pytest.raises(ShapeError, match="not one over the classes"):
+        answer.names(actions.repeat(3, 1))  # as many entries as whole rows of classes would have
     with pytest.raises(RandomSetError, match="unknown criterion; got upper"):
         answer.reject(0.5, by="upper")
 

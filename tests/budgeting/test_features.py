@@ -172,3 +172,18 @@ def test_two_processes_give_the_same_in_the_same_order():
     assert one[1] is not None
     assert two[1] is not None
     assert one[1].tolist() == two[1].tolist() == list(range(37))
+
+
+def test_a_layer_without_parts_is_a_layer():
+    """A shortcut of a residual block is an empty row of layers, which Python takes for nothing."""
+
+    class Residual(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body, self.short, self.head = nn.Linear(4, 4), nn.Sequential(), nn.Linear(4, 3)
+
+        def forward(self, x):
+            return self.head(self.body(x) + self.short(x))
+
+    x = torch.randn(5, 4)
+    np.testing.assert_array_equal(extract_features(Residual(), [x], layer="short")[0], x)

@@ -12,7 +12,7 @@ from randomset.belief import credal, decision, measures, transforms
 from randomset.belief.budget import Budget
 from randomset.belief.naming import Members
 from randomset.belief.operators import BudgetOperators
-from randomset.errors import RandomSetError
+from randomset.errors import RandomSetError, ShapeError
 
 __all__ = ["BeliefFunctions"]
 
@@ -167,6 +167,13 @@ class BeliefFunctions:
         """Name decisions: labels (None for −1), or masks over the classes as tuples of names."""
         classes = self.budget.classes
         if decisions.dtype == torch.bool:
+            if decisions.shape[-1:] != (len(classes),):
+                raise ShapeError(
+                    "the mask is not one over the classes",
+                    got=f"shape {tuple(decisions.shape)}",
+                    expected=f"(…, {len(classes)})",
+                    remedy="Actions of a cost matrix have no names here: decisions.nonzero() lists them",
+                )
             rows = decisions.reshape(-1, len(classes)).tolist()
             return [tuple(c for c, kept in zip(classes, row, strict=True) if kept) for row in rows]
         return [classes[c] if c >= 0 else None for c in decisions.flatten().tolist()]

@@ -108,7 +108,7 @@ class FeatureProbe:
     def __call__(self, batch: Any) -> Part:
         """Return the features and the labels of a batch."""
         inputs, labels = split_batch(batch)
-        target = self.target or self._last_linear(inputs)
+        target = self._last_linear(inputs) if self.target is None else self.target
         self.target = target
         caught: list[Any] = []
         if self.layer is None:
