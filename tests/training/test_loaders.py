@@ -87,9 +87,31 @@ class TestEpochLoader:
             monkeypatch.setattr(EpochLoader, "_processes", lambda self, rank=rank: (rank, 2))
             parts.append(seen(EpochLoader(NUMBERS, 4, seed=3)))
         monkeypatch.undo()
-        whole = seen(EpochLoader(NUMBERS, 4, seed=3))
+        first, *rest = seen(EpochLoader(NUMBERS, 4, seed=3))
+        whole = [first, list(itertools.chain(*rest))]  # two samples are too few for two processes
         assert [sorted(a + b) for a, b in zip(*parts, strict=True)] == [sorted(batch) for batch in whole]
-        assert [len(batch) for batch in parts[0]] == [2, 2, 1]
+        assert [len(batch) for batch in parts[0]] == [2, 3]
+
+    @pytest.mark.parametrize("drop_last", [False, True])
+    @pytest.mark.parametrize(("processes", "size"), [(4, 8), (2, 4), (3, 3), (2, 3), (4, 64)])
+    def test_no_process_is_left_without_samples(self, monkeypatch, processes, size, drop_last):
+        """Of 10 samples in batches of 8, two are left: four processes cannot share them."""
+        parts = []
+        for rank in range(processes):
+            monkeypatch.setattr(EpochLoader, "_processes", lambda self, rank=rank: (rank, processes))
+            parts.append(seen(EpochLoader(NUMBERS, size, drop_last=drop_last)))
+        lengths = [[len(batch) for batch in part] for part in parts]
+        assert len({len(part) for part in lengths}) == 1
+        assert min(map(min, lengths)) >= min(2, size // processes)
+        if not drop_last:
+            assert sum(map(sum, lengths)) == 10
+
+    def test_more_processes_than_samples(self, monkeypatch):
+        monkeypatch.setattr(EpochLoader, "_processes", lambda self: (0, 11))
+        with pytest.raises(RandomSetError, match="batches of 10 samples for 11 processes"):
+            len(EpochLoader(NUMBERS, 64))
+        with pytest.raises(RandomSetError, match="batches of 4 samples for 11 processes"):
+            seen(EpochLoader(NUMBERS, 4))
 
     def test_nothing_to_load(self):
         with pytest.raises(ShapeError, match="empty"):

@@ -43,7 +43,8 @@ class EpochLoader:
 
     The order is a function of (seed, epoch), and so are the random numbers that a data set uses to read a
     sample. `epoch` and `position` say which batch comes next; `start_at` sets them for the next iteration. A
-    last batch of less than an eighth of the others, or of a single sample, joins the one before it.
+    last batch of less than an eighth of the others, or of less than two samples for each process, joins the
+    one before it: every process has as many batches as the others, and none of them is empty.
     """
 
     def __init__(
@@ -94,10 +95,18 @@ class EpochLoader:
             yield batch
 
     def _bounds(self) -> list[int]:
-        size = self.batch_size * (self._processes()[1] if self.for_each_process else 1)
+        processes = self._processes()[1]
+        size = self.batch_size * (processes if self.for_each_process else 1)
+        if min(size, self.samples) < processes:
+            raise RandomSetError(
+                "some processes would have nothing to do",
+                got=f"batches of {min(size, self.samples)} samples for {processes} processes",
+                expected="at least one sample for each",
+                remedy="Give a larger batch size, more data, or fewer devices",
+            )
         bounds = [*range(0, self.samples, size), self.samples]
         rest = bounds[-1] - bounds[-2]
-        if len(bounds) > 2 and rest < size and (self.drop_last or rest < max(2, size / 8)):
+        if len(bounds) > 2 and rest < size and (self.drop_last or rest < max(2 * processes, size / 8)):
             bounds = bounds[:-1] if self.drop_last else [*bounds[:-2], bounds[-1]]
         return bounds
 
