@@ -55,6 +55,18 @@ class TestMerging:
         with pytest.raises(RandomSetError, match="different classes"):
             here.merge(Budgeter(4, classes=list("abcd")).fit(*batch(0)))
 
+    def test_a_new_source_has_no_sets_yet(self):
+        empty = Budgeter(4).fit(*batch(0)).new_source()
+        for ask in (empty.table, empty.to_frame):
+            with pytest.raises(
+                RandomSetError, match=r"no sets are chosen yet; got .* 0 samples.*partial_fit"
+            ):
+                ask()
+        for choose in (empty.refresh, empty.merge):
+            with pytest.raises(RandomSetError, match="nothing to choose sets from"):
+                choose()
+        assert "overlap" in empty.partial_fit(*batch(1)).refresh().table()
+
     def test_nothing_is_counted_twice(self):
         here = Budgeter(4).fit(*batch(0))
         there = here.new_source().partial_fit(*batch(1))

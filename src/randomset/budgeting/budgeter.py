@@ -174,12 +174,12 @@ class Budgeter(Streaming):
 
     def table(self, most: int | None = None) -> str:
         """Write the sets as text, best first: overlap, its standard error, the coverage that it needed."""
-        self._check_fitted()
+        self._check_chosen()
         return table_of_sets(self.ranking_, self.classes_, self.gaussians_.dimensions, most)
 
     def to_frame(self) -> DataFrame:
         """Return the sets as a pandas table, best first."""
-        self._check_fitted()
+        self._check_chosen()
         try:
             from pandas import DataFrame
         except ImportError:
@@ -350,6 +350,15 @@ class Budgeter(Streaming):
     def _check_fitted(self) -> None:
         if not hasattr(self, "n_features_in_"):
             raise RandomSetError("the Budgeter is not fitted yet", remedy="Call fit(features, labels) first")
+
+    def _check_chosen(self) -> None:
+        self._check_fitted()
+        if not hasattr(self, "ranking_"):
+            raise RandomSetError(
+                "no sets are chosen yet",
+                got=f"a new source with {self.samples_seen_} samples",
+                remedy="Call partial_fit(features, labels), and refresh() if its samples are few",
+            )
 
 
 @contextmanager

@@ -197,6 +197,12 @@ class Streaming(ABC, BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
     def _choose_again(self, reason: str, classes: NDArray[np.bool_]) -> None:
         """Compute the overlaps anew, note what changed, and look for drift from here on."""
         before = getattr(self, "budget_", None)
+        if not self.samples_seen_:
+            raise RandomSetError(
+                "there is nothing to choose sets from",
+                got="a new source without samples",
+                remedy="Call partial_fit(features, labels) first",
+            )
         if hasattr(self, "moments_"):
             self.gaussians_ = self.moments_.first(self.gaussians_.dimensions)
         self._choose({})
