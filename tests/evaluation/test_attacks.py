@@ -119,6 +119,24 @@ class TestTable:
         for name, value in by_name.items():
             assert value == pytest.approx(self.expected(0.02), abs=2 / 300), name
 
+    def test_a_twin_keeps_its_mode_and_attacks_without_dropout(self):
+        modes = []
+
+        class Watching(nn.Module):
+            def __init__(self, inner):
+                super().__init__()
+                self.inner = inner
+
+            def forward(self, x):
+                modes.append(self.training)
+                return self.inner(x)
+
+        twin = Watching(self.model()).train()
+        attack_rows(self.model(), self.images, Y, (0.02,), twin=twin, steps=2, restarts=1, progress=False)
+        assert twin.training
+        assert modes
+        assert not any(modes)
+
     def test_bytes_are_pixels(self):
         as_bytes = (self.images * 255).round().to(torch.uint8)
         rows = attack_rows(self.model(), as_bytes, Y, (0.02,), progress=False)

@@ -107,7 +107,9 @@ def attack_rows(
     clean = _right(predictor, pixels, labels)
     standing = dict.fromkeys((*epsilons, *auto), clean)
     rows: list[Row] = [{"attack": "none", "epsilon": 0.0} | measured(predictor, pixels, labels)]
-    with evaluating(model), progress_bar("attacking", len(work) * len(pixels), progress) as advance:
+    other = nn.Identity() if twin is None else twin
+    bar = progress_bar("attacking", len(work) * len(pixels), progress)
+    with evaluating(model), evaluating(other), bar as advance:
         for name, attack, epsilon in work:
             parts = []
             for x, y in zip(pixels.split(batch_size), labels.split(batch_size), strict=True):
@@ -169,7 +171,9 @@ def _plan(
             "PGD, margin": strong(margin_objective(logits)),
         }
     if twin is not None:
-        plan["transfer of PGD from a softmax twin"] = strong(cross_entropy_objective(twin.eval()))
+        transfer = strong(cross_entropy_objective(twin))
+        home = next((p.device for p in twin.parameters()), torch.device("cpu"))
+        plan["transfer of PGD from a softmax twin"] = lambda x, y, e: transfer(x.to(home), y.to(home), e)
     return plan
 
 
