@@ -112,7 +112,8 @@ def test_costs_change_the_decision_by_hand():
 def test_rejection():
     budget = Budget.from_sets([{0, 1}], 3)
     mass = torch.tensor([[0.5, 0.0, 0.1, 0.4], [0.4, 0.3, 0.3, 0.0]])
-    assert reject(mass, budget, 0.5).tolist() == [0, -1]
+    for level in (0.5, np.float32(0.5), np.float64(0.5)):
+        assert reject(mass, budget, level).tolist() == [0, -1]
     assert reject(mass, budget, 0.0).tolist() == [0, 0]
     assert reject(mass, budget, 1.0).tolist() == [-1, -1]
 

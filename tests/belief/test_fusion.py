@@ -4,7 +4,7 @@ from evtools import DSVector, combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from randomset import Budget, fusion
+from randomset import Budget, BudgetOperators, fusion
 from randomset.belief.fusion import (
     conjunctive,
     dempster,
@@ -173,3 +173,14 @@ def test_bad_input():
     with pytest.raises(BudgetError, match="closure of the budget under intersection is too large"):
         dempster([random_mass(crossing)] * 2, [crossing] * 2, max_sets=100)
     assert fusion.MAX_SETS == 65536
+
+
+def test_operators_stand_for_their_budget():
+    family = [random_budget(4, 3, seed=seed) for seed in (1, 2)]
+    masses = [random_mass(budget, seed=seed) for seed, budget in enumerate(family)]
+    operators = [BudgetOperators(budget) for budget in family]
+    for rule in (conjunctive, dempster, yager, disjunctive):
+        found, expected = rule(masses, operators), rule(masses, family)
+        assert found.budget == expected.budget
+        assert torch.equal(found.mass, expected.mass)
+    assert torch.equal(discount(masses[0], operators[0], 0.5), discount(masses[0], family[0], 0.5))

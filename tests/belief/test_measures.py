@@ -16,7 +16,7 @@ from randomset.belief.measures import (
     pignistic_from_mass,
     upper_entropy,
 )
-from randomset.errors import RandomSetError
+from randomset.errors import RandomSetError, ShapeError
 from tests import oracles
 from tests.strategies import budgets, random_budget, random_mass, seeds
 
@@ -25,6 +25,10 @@ def test_entropy_in_bits_and_nats():
     p = torch.tensor([0.5, 0.25, 0.25, 0.0], dtype=torch.float64)
     assert entropy(p).item() == pytest.approx(1.5)
     assert entropy(p, base=math.e).item() == pytest.approx(1.5 * math.log(2))
+    with pytest.raises(
+        ShapeError, match=r"no probabilities of classes; got a single number; expected \(…, N\)"
+    ):
+        entropy(torch.tensor(0.5))
     certain = entropy(torch.tensor([1.0, 0.0]))
     assert certain.item() == 0
     assert not certain.signbit().item()

@@ -6,6 +6,7 @@ the classes themselves, a wrong one costs 1 and the right one 0.
 
 from __future__ import annotations
 
+import numbers
 from typing import Literal
 
 import torch
@@ -220,5 +221,5 @@ def _matrix(cost: Tensor, num_classes: int) -> Tensor:
 
 
 def _check_share(name: str, value: float) -> None:
-    if not isinstance(value, (int, float)) or not 0 <= value <= 1:
+    if not isinstance(value, numbers.Real) or not 0 <= value <= 1:
         raise RandomSetError(f"the {name} is out of range", got=value, expected="a number from 0 to 1")

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from randomset.belief.budget import Budget
 from randomset.belief.credal import joint_shape
-from randomset.belief.operators import over_sets
+from randomset.belief.operators import BudgetOperators, over_sets
 from randomset.belief.poset import intersection_pairs, outside_modes
 from randomset.belief.transforms import checked_operators
 from randomset.errors import BudgetError, InvalidBeliefError, RandomSetError, ShapeError, in_sample
@@ -30,6 +30,8 @@ __all__ = [
     "yager",
 ]
 
+Family = Budget | BudgetOperators
+
 MAX_SETS = 2**16
 """How many sets the budget of a fused result may have."""
 
@@ -42,7 +44,7 @@ class Fused(NamedTuple):
     conflict: Tensor
 
 
-def conjunctive(masses: Sequence[Tensor], budgets: Sequence[Budget], *, max_sets: int = MAX_SETS) -> Fused:
+def conjunctive(masses: Sequence[Tensor], budgets: Sequence[Family], *, max_sets: int = MAX_SETS) -> Fused:
     """Conjunctive rule without normalisation: m(C) = Σ_{A ∩ B = C} m₁(A) m₂(B); all sources are right.
 
     The mass of ∅ is the `conflict`; the others sum to 1 − conflict.
@@ -53,14 +55,14 @@ def conjunctive(masses: Sequence[Tensor], budgets: Sequence[Budget], *, max_sets
     >>> mass, conflict                                     # {a, b} ∩ {b, c} = {b}
     (tensor([0.4000, 0.6000, 0.0000, 0.0000, 0.0000]), tensor(0.))
     """
-    closed = reduce(_union, _checked(masses, budgets))
-    closed = intersection_closure(closed, max_sets=max_sets)
-    lifted = [_lift(m, b, closed) for m, b in zip(masses, budgets, strict=True)]
+    families = _checked(masses, budgets)
+    closed = intersection_closure(reduce(_union, families), max_sets=max_sets)
+    lifted = [_lift(m, b, closed) for m, b in zip(masses, families, strict=True)]
     mass = reduce(lambda one, two: _intersect(one, two, closed), lifted)
     return Fused(mass, closed, (1 - mass.sum(-1)).clamp_min(0))
 
 
-def dempster(masses: Sequence[Tensor], budgets: Sequence[Budget], *, max_sets: int = MAX_SETS) -> Fused:
+def dempster(masses: Sequence[Tensor], budgets: Sequence[Family], *, max_sets: int = MAX_SETS) -> Fused:
     """Dempster's rule: the conjunctive rule, divided by 1 − conflict; for reliable, independent sources.
 
     >>> budget = Budget.singletons("ab").with_universal_set()
@@ -83,7 +85,7 @@ def dempster(masses: Sequence[Tensor], budgets: Sequence[Budget], *, max_sets: i
     return Fused(mass / agreed, budget, conflict)
 
 
-def yager(masses: Sequence[Tensor], budgets: Sequence[Budget], *, max_sets: int = MAX_SETS) -> Fused:
+def yager(masses: Sequence[Tensor], budgets: Sequence[Family], *, max_sets: int = MAX_SETS) -> Fused:
     """Yager's rule: the conjunctive rule with the conflict given to Θ, as ignorance.
 
     >>> budget = Budget.singletons("ab").with_universal_set()
@@ -96,7 +98,7 @@ def yager(masses: Sequence[Tensor], budgets: Sequence[Budget], *, max_sets: int 
     return Fused(mass, budget.with_universal_set(), conflict)
 
 
-def disjunctive(masses: Sequence[Tensor], budgets: Sequence[Budget], *, max_sets: int = MAX_SETS) -> Fused:
+def disjunctive(masses: Sequence[Tensor], budgets: Sequence[Family], *, max_sets: int = MAX_SETS) -> Fused:
     """Disjunctive rule: m(C) = Σ_{A ∪ B = C} m₁(A) m₂(B); at least one source is right.
 
     Every budget holds the singletons, whose unions are all sets: the result lives on the power set.
@@ -105,11 +107,12 @@ def disjunctive(masses: Sequence[Tensor], budgets: Sequence[Budget], *, max_sets
     >>> disjunctive([torch.tensor([0.6, 0.0, 0.4]), torch.tensor([0.5, 0.5, 0.0])], [budget, budget]).mass
     tensor([0.3000, 0.0000, 0.7000])
     """
-    classes = _checked(masses, budgets)[0].classes
+    families = _checked(masses, budgets)
+    classes = families[0].classes
     if 2 ** len(classes) - 1 > max_sets:
         raise _too_many(f"the power set of {len(classes)} classes", max_sets)
     everything = _powerset(classes)
-    lifted = [_lift(m, b, everything) for m, b in zip(masses, budgets, strict=True)]
+    lifted = [_lift(m, b, everything) for m, b in zip(masses, families, strict=True)]
     transform = everything.operators_on(lifted[0].device).transform
     assert transform is not None
 
@@ -128,7 +131,7 @@ def disjunctive(masses: Sequence[Tensor], budgets: Sequence[Budget], *, max_sets
     return Fused(mass, everything, torch.zeros_like(mass[..., 0]))
 
 
-def discount(mass: Tensor, budget: Budget, reliability: float | Tensor) -> Tensor:
+def discount(mass: Tensor, budget: Family, reliability: float | Tensor) -> Tensor:
     """Discounting: m'(A) = r m(A), and Θ gets the rest, 1 − r: (…, |O|) → masses over the budget with Θ.
 
     `reliability` is a number or a tensor (…), in [0, 1].
@@ -136,13 +139,13 @@ def discount(mass: Tensor, budget: Budget, reliability: float | Tensor) -> Tenso
     >>> discount(torch.tensor([0.6, 0.4]), Budget.singletons("ab"), 0.5)
     tensor([0.3000, 0.2000, 0.5000])
     """
-    checked_operators(mass, budget, "masses")
+    family = checked_operators(mass, budget, "masses").budget
     weight = torch.as_tensor(reliability, dtype=mass.dtype, device=mass.device).unsqueeze(-1)
     if not torch.compiler.is_compiling() and not ((weight >= 0) & (weight <= 1)).all():
         got = weight[~((weight >= 0) & (weight <= 1))][0].item()
         raise RandomSetError("the reliability is out of range", got=got, expected="0 to 1")
     joint_shape(mass.shape[:-1], weight.shape[:-1])
-    mass = _lift(mass, budget, budget.with_universal_set()) * weight
+    mass = _lift(mass, family, family.with_universal_set()) * weight
     return torch.cat((mass[..., :-1], mass[..., -1:] + (1 - weight)), -1)
 
 
@@ -171,21 +174,21 @@ def intersection_closure(budget: Budget, *, max_sets: int = MAX_SETS) -> Budget:
     return Budget.from_sets(closed, budget.classes)
 
 
-def _checked(masses: Sequence[Tensor], budgets: Sequence[Budget]) -> Sequence[Budget]:
+def _checked(masses: Sequence[Tensor], budgets: Sequence[Family]) -> list[Budget]:
     if len(masses) != len(budgets) or not masses:
         raise ShapeError(
             "fusion needs one budget for each source",
             got=f"{len(masses)} masses and {len(budgets)} budgets",
         )
-    for mass, budget in zip(masses, budgets, strict=True):
-        checked_operators(mass, budget, "masses")
-        if budget.classes != budgets[0].classes:
+    families = [checked_operators(m, b, "masses").budget for m, b in zip(masses, budgets, strict=True)]
+    for family in families:
+        if family.classes != families[0].classes:
             raise BudgetError(
                 "the sources speak of different classes",
-                got=budget.classes,
-                expected=repr(budgets[0].classes),
+                got=family.classes,
+                expected=repr(families[0].classes),
             )
-    return budgets
+    return families
 
 
 @lru_cache(maxsize=32)

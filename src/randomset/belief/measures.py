@@ -16,7 +16,7 @@ from randomset.belief.credal import (
 )
 from randomset.belief.operators import BudgetOperators, over_sets
 from randomset.belief.transforms import check_last, checked_operators
-from randomset.errors import RandomSetError
+from randomset.errors import RandomSetError, ShapeError
 
 __all__ = [
     "discord",
@@ -48,7 +48,9 @@ def entropy(probabilities: Tensor, base: float = 2.0) -> Tensor:
     tensor([1., 0.])
     """
     _check_base(base)
-    check_last(probabilities, probabilities.shape[-1] if probabilities.dim() else 0, "probabilities", "")
+    if not probabilities.dim():
+        raise ShapeError("these are no probabilities of classes", got="a single number", expected="(…, N)")
+    check_last(probabilities, probabilities.shape[-1], "probabilities", "N classes")
     return over_sets(lambda p: _entropy(p, base), probabilities, 3 * probabilities.shape[-1]).squeeze(-1)
 
 
