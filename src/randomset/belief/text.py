@@ -61,24 +61,23 @@ def set_name(budget: Budget, k: int) -> str:
 def columns(random_set: RandomSet, *, probabilities: bool) -> dict[str, Any]:
     """Return the columns of the table with a row per sample."""
     count = random_set.shape.numel()
-    flat = random_set[()] if not random_set.shape else random_set
-    label = flat.labels.unsqueeze(-1)
-    mass, top = flat.mass.max(-1)
+    label = random_set.labels.unsqueeze(-1)
+    mass, top = random_set.mass.max(-1)
     numbers = {
-        "confidence": flat.confidence,
-        "lower": flat.lower.gather(-1, label),
-        "upper": flat.upper.gather(-1, label),
-        "credal_width": flat.credal_width,
-        "entropy": flat.entropy,
-        "nonspecificity": flat.nonspecificity,
+        "confidence": random_set.confidence,
+        "lower": random_set.lower.gather(-1, label),
+        "upper": random_set.upper.gather(-1, label),
+        "credal_width": random_set.credal_width,
+        "entropy": random_set.entropy,
+        "nonspecificity": random_set.nonspecificity,
         "top_mass": mass,
     }
-    table: dict[str, Any] = {"label": flat.label_names}
+    table: dict[str, Any] = {"label": random_set.label_names}
     table |= {name: value.detach().flatten().tolist() for name, value in numbers.items()}
-    table["top_set"] = [set_name(flat.budget, k) for k in top.flatten().tolist()]
+    table["top_set"] = [set_name(random_set.budget, k) for k in top.flatten().tolist()]
     if probabilities:
-        rows = flat.pignistic.detach().reshape(count, flat.budget.num_classes).T.tolist()
-        table |= {f"p({c})": row for c, row in zip(flat.budget.classes, rows, strict=True)}
+        rows = random_set.pignistic.detach().reshape(count, random_set.budget.num_classes).T.tolist()
+        table |= {f"p({c})": row for c, row in zip(random_set.budget.classes, rows, strict=True)}
     return table
 
 

@@ -76,13 +76,13 @@ class Patterns:
         ends = np.searchsorted(self.classes[order], np.arange(1, self.num_classes))
         return np.split(owner[order], ends)
 
-    def classes_of(self, patterns: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the classes of some patterns in one list, and for each the place of its pattern."""
+    def classes_of(self, patterns: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the classes of some patterns in one list."""
         sizes = self.sizes[patterns]
         ends = np.cumsum(sizes)
         place = np.repeat(np.arange(len(patterns)), sizes)
         shift = self.starts[patterns] - (ends - sizes)
-        return self.classes[np.arange(len(place)) + shift[place]], place
+        return self.classes[np.arange(len(place)) + shift[place]]
 
     def pair_intersections(self) -> Floats:
         """Return the volumes of all pairs' intersections; the diagonal has the classes' own (N × N)."""
@@ -158,7 +158,7 @@ def _merged(
     )
     starts = np.concatenate([[0], np.cumsum(sizes)])
     every = Patterns(starts, members, weights, num_classes)
-    classes, _ = every.classes_of(sample)
+    classes = every.classes_of(sample)
     return Patterns(
         np.concatenate([[0], np.cumsum(sizes[sample])]), classes, summed / summed.max(), num_classes
     )

@@ -76,7 +76,7 @@ class RunCheckpoints(Checkpoint):
         if done % trainer.accumulate_grad_batches:
             return  # a checkpoint holds no gradients: wait until they are used
         if isinstance(self.loader, EpochLoader) and (due or stop):
-            self._write(trainer, engine, "last.ckpt", within_epoch=True)
+            self._write(trainer, "last.ckpt", within_epoch=True)
         if stop:
             raise Stopped
 
@@ -86,8 +86,8 @@ class RunCheckpoints(Checkpoint):
             score = (row.get("val_accuracy", 0.0), -row.get("val_loss", 0.0))
             if self.best is None or score > self.best:
                 self.best = score
-                self._write(trainer, engine, "best.ckpt")
-        self._write(trainer, engine, "last.ckpt")
+                self._write(trainer, "best.ckpt")
+        self._write(trainer, "last.ckpt")
         if trainer.is_global_zero:
             write_history(engine.history, self.folder.parent / "metrics.csv")
         stop = trainer.strategy.reduce_boolean_decision(self.received is not None, all=False)
@@ -116,7 +116,7 @@ class RunCheckpoints(Checkpoint):
 
     # -- how ------------------------------------------------------------------------------------
 
-    def _write(self, trainer: Trainer, engine: Engine, name: str, *, within_epoch: bool = False) -> None:
+    def _write(self, trainer: Trainer, name: str, *, within_epoch: bool = False) -> None:
         self.within_epoch = within_epoch
         path = self.folder / name
         temporary = self.folder / f".{name}.part"
