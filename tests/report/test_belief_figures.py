@@ -34,11 +34,20 @@ def test_the_simplex_shows_the_credal_set_where_it_is():
 
 
 @pytest.mark.parametrize(
-    "mass", [[1.0, 0, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0, 1.0], [0.5, 0, 0.1, 0.4, 0, 0, 0]]
+    ("mass", "corners"),
+    [([1.0, 0, 0, 0, 0, 0, 0], 1), ([0, 0, 0, 0, 0, 0, 1.0], 3), ([0.5, 0, 0.1, 0.4, 0, 0, 0], 2)],
+    ids=["point", "ignorance", "segment"],
 )
-def test_points_segments_and_ignorance_can_be_drawn(mass, tmp_path):
-    plot_simplex(RandomSet.from_mass(torch.tensor(mass), THREE)).savefig(tmp_path / "figure.png")
-    plot_bars(RandomSet.from_mass(torch.tensor(mass), THREE)).savefig(tmp_path / "bars.png")
+def test_points_segments_and_ignorance_can_be_drawn(mass, corners, tmp_path):
+    answer = RandomSet.from_mass(torch.tensor(mass), THREE)
+    figure = plot_simplex(answer)
+    outline = [p for p in figure.axes[0].patches if isinstance(p, patches.Polygon)][1].get_xy()
+    assert len({tuple(round(float(v), 6) for v in corner) for corner in outline}) == corners
+    bars = plot_bars(answer)
+    drawn = [bar.get_width() for bar in bars.axes[0].containers[1]]
+    assert sum(width > 0 for width in drawn) == sum(m > 0 for m in mass)
+    figure.savefig(tmp_path / "figure.png")
+    bars.savefig(tmp_path / "bars.png")
 
 
 def test_bars_show_the_largest_masses_and_the_intervals():

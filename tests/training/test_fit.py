@@ -358,9 +358,14 @@ class TestPrecision:
             assert precision.chosen_precision(None, "auto") == expected
 
     def test_mixed_precision_trains(self, digits, monkeypatch):
+        model, seen = network(), set()
+        layer = next(part for part in model.backbone.modules() if isinstance(part, nn.Linear))
+        layer.register_forward_hook(lambda part, _, output: seen.add(output.dtype) if part.training else None)
         monkeypatch.setattr(precision, "cpu_has_bfloat16", lambda: True)
-        report = quick(network(), *digits, precision="bf16-mixed", limit_train_batches=3)
+        report = quick(model, *digits, precision="bf16-mixed", limit_train_batches=3)
         assert torch.tensor(report.last["loss"]).isfinite()
+        assert seen == {torch.bfloat16}
+        assert layer.weight.dtype == torch.float32
 
 
 @pytest.mark.slow
