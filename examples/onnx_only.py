@@ -18,7 +18,7 @@ def main(model: str, archive: str) -> None:
     classes, sets = json.loads(about["classes"]), json.loads(about["sets"])
     wanted = json.loads(about["input"])
     images = np.load(archive)["images"].reshape(-1, *wanted["shape"])
-    if images.dtype == np.uint8 and wanted["largest"] == 1:
+    if images.dtype == np.uint8 and wanted["largest"] <= 1.5:
         images = images / 255  # the network knows pixels from 0 to 1
     elif images.dtype != np.uint8 and wanted["dtype"] == "uint8":
         images = (255 * images).round()

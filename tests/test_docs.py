@@ -139,6 +139,38 @@ def test_links_between_pages_lead_somewhere(page):
             assert (page.parent / target).exists(), f"{page.name} links to {target}, which is not there"
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_links_into_pages_lead_to_headings(page):
+    text = page.read_text(encoding="utf-8")
+    for target, anchor in re.findall(r"\]\(([^)#\s]*)#([^)\s]+)\)", text):
+        if not target.startswith(("http://", "https://")):
+            other = (page.parent / target).read_text(encoding="utf-8") if target else text
+            assert anchor in {anchor_of(title) for title in re.findall(r"^#+ (.*)$", other, flags=re.M)}
+
+
+def anchor_of(title):
+    """The address of a heading, as the documentation's generator and code hosts make it."""
+    return re.sub(r"[\s-]+", "-", re.sub(r"[^\w\s-]", "", title.lower()).strip())
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_every_option_that_is_named_exists(page):
+    options = {name for command in commands_of(COMMANDS) for one in command.params for name in one.opts}
+    others = {"--help", "--variants"}  # the second is of a benchmark
+    prose = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.S | re.M)
+    for block in re.findall(r"`([^`\n]+)`", prose):
+        if not block.startswith(("python", "torchrun", ".venv", "pip", "make", "accelerate")):
+            for option in re.findall(r"(?<!\S)--[a-z][a-z-]*", block):
+                assert option in options | others, f"{page.name}: {option}"
+
+
+def commands_of(command):
+    """Yield a command and all below it."""
+    yield command
+    for one in getattr(command, "commands", {}).values():
+        yield from commands_of(one)
+
+
 def test_the_worked_example_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(ROOT / "examples"))
@@ -157,9 +189,12 @@ def test_every_equation_page_names_functions_and_tests_that_exist():
     assert len(names) > 10
     for name in names:
         assert operator.attrgetter(name)(randomset) is not None
-    for path, test in re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", text):
+    named = re.findall(r"`(tests/[\w/]+\.py)((?:::\w+)*)`", text)
+    assert sum(bool(parts) for _, parts in named) > 10
+    for path, parts in named:
         source = (ROOT / path).read_text(encoding="utf-8")
-        assert not test or f" {test}" in source, f"docs/paper.md names {path}::{test}"
+        for part in parts.split("::")[1:]:
+            assert re.search(rf"^ *(def|class) {part}\b", source, flags=re.M), f"docs/paper.md: {path}{parts}"
 
 
 def test_the_changelog_begins_with_this_version():

@@ -38,8 +38,8 @@ class RandomSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     Args:
         num_sets: K, how many sets beside the singletons, or "auto"; fewer where there are not so many.
-        backbone: "auto" (an MLP for tables, `small_cnn` for images), another name of `randomset train`, or a
-            module that yields features, which is copied.
+        backbone: "auto" (an MLP for tables, `small_cnn` for small square images, a ResNet-18 for others),
+            another name of `randomset train`, or a module that yields features, which is copied.
         hidden: widths of ReLU layers in the head.
         epochs: how often the data are seen; None leaves it to the recipe, 30 for "fast".
         batch_size: samples in a step; "auto" takes the recipe's 128, and fewer of fewer samples.

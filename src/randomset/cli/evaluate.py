@@ -60,7 +60,7 @@ def evaluate(
     """Measure a trained network: accuracy, calibration, unknown inputs, conformal sets, robustness.
 
     Writes evaluation.json, evaluation.md, scores.npz and figures/, and stores the threshold that tells known
-    inputs from unknown ones in the run, for `randomset predict`.
+    inputs from unknown ones beside them: without --out in the run, for `randomset predict`.
     """
     numbers = {"--samples": samples, "--batch-size": batch_size, "--devices": devices}
     numbers["--ood-samples"] = 1 if ood_samples is None else ood_samples

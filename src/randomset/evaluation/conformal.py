@@ -26,7 +26,7 @@ def nonconformity(
 ) -> Tensor:
     """Return how strange each class would be for each input (n × N); higher is stranger.
 
-    1 − Pl, 1 − Bel and 1 − BetP of the class (the first two need a prediction with bounds); APS, the
+    1 − Pl, 1 − Bel and 1 − BetP of the class (without bounds, Pl and Bel are BetP); APS, the
     probability of all classes down to this one in the order of BetP; RAPS, the same with a `penalty` for
     each rank beyond the first `free`. With a seed, APS and RAPS take off a random share of the class's own
     probability, which makes coverage exact instead of conservative.

@@ -48,14 +48,20 @@ def page_of(
 
 
 def write_page(path: Path, folder: Path, exhibits: list[Exhibit], outcomes: Mapping[str, Outcome]) -> Path:
-    """Write the page, and beside it the pictures of a folder of results."""
+    """Write the page, and beside it the pictures of a folder of results.
+
+    Of results that come with the library, the pictures are those that stand beside the page already.
+    """
     pictures: dict[str, list[str]] = {}
+    beside = path.with_suffix("")
     for one in exhibits:
-        for picture in sorted((folder / one.id).glob("*.png")) if one.id in outcomes else []:
-            place = path.with_suffix("") / f"{one.id}-{picture.name}"
-            place.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(picture, place)
-            pictures.setdefault(one.id, []).append(f"{path.stem}/{place.name}")
+        if one.id not in outcomes:
+            continue
+        for picture in sorted((folder / one.id).glob("*.png")):
+            beside.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(picture, beside / f"{one.id}-{picture.name}")
+        there = sorted(place.name for place in beside.glob(f"{one.id}-*.png"))
+        pictures[one.id] = [f"{path.stem}/{name}" for name in there]
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as temporary:
         temporary.write_text(page_of(exhibits, outcomes, pictures), encoding="utf-8")
