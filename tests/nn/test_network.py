@@ -497,7 +497,7 @@ class TestFiles:
             ({"version": 2}, "newer version of randomset"),
             ({"format": "x"}, "no random-set network"),
             ({"head": None}, "not whole"),
-            ({"head": {"in_features": "8", "hidden": [], "dropout": 0}}, "widths"),
+            ({"head": {"in_features": "8", "hidden": [], "dropout": 0}}, "not that of its weights"),
             ({"backbone": {"name": "vgg", "options": {}}}, "unknown backbone"),
             ({"backbone": {"name": "mlp", "options": {"code": "import os"}}}, "cannot be built"),
             ({"backbone": {"name": "mlp", "options": {"in_features": 5, "widths": [8]}}}, "do not fit"),

@@ -339,6 +339,12 @@ class TestDetails:
         assert signal.getsignal(signal.SIGINT) is handler
 
 
+def test_a_checkpoint_in_the_home_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    with pytest.raises(RandomSetError, match=r"no checkpoint to go on from; got .*home/other\.ckpt"):
+        quick(network(), (torch.zeros(4, 64), torch.arange(4)), out=tmp_path / "run", resume="~/other.ckpt")
+
+
 class TestPrecision:
     def test_no_bfloat16_where_the_cpu_has_none(self, monkeypatch):
         monkeypatch.setattr(precision, "cpu_has_bfloat16", lambda: False)
