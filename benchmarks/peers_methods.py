@@ -1,0 +1,239 @@
+"""The methods of `benchmarks.peers`, one function each, as a user of each library would write them.
+
+A method takes a `Shop`, trains what it needs there, and returns a function from images to class probabilities
+and scores of uncertainty, higher for less sure. Its first score is the one that its library puts first.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from benchmarks.peers_training import BATCH, MEMBERS, Shop
+from randomset import Budgeter, RandomSetLoss, RandomSetNetwork, calibrate
+
+Predict = Callable[[Tensor], tuple[Tensor, dict[str, Tensor]]]
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a method made of the training data, and in how many seconds."""
+
+    predict: Predict
+    seconds: float
+    most: int | None = None
+    """On how many images of each kind it is measured, if predicting all would take too long."""
+
+
+def random_set(shop: Shop) -> Trained:
+    """RS-NN of `randomset`: a plain network chooses the sets, then the random-set network is trained."""
+    plan, start = shop.plan, time.process_time()
+    plain = shop.network()
+    shop.train(plain, plan=plan.within((plan.seconds or 0) / 2))
+    with torch.no_grad():
+        features = plain[0](shop.task.train[0])
+    budget = Budgeter(num_sets=20, progress=False).fit(features, shop.task.train[1]).budget_
+    network, loss = RandomSetNetwork(shop.network()[0], budget), RandomSetLoss(budget)
+    spent = time.process_time() - start
+    shop.train(
+        network,
+        lambda outputs, labels, share: loss(outputs, labels),
+        plan.within((plan.seconds or 0) - spent),
+    )
+    calibrate(network, TensorDataset(*shop.task.validation), progress=False)
+    seconds = time.process_time() - start
+
+    def predict(images: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        answer = network.predict(images, progress=False)
+        scores = {
+            "entropy": answer.entropy,
+            "credal width": answer.credal_width,
+            "non-specificity": answer.nonspecificity,
+        }
+        return answer.pignistic, scores
+
+    return Trained(predict, seconds)
+
+
+def softmax(shop: Shop) -> Trained:
+    """The plain network."""
+    network, seconds = shop.softmax
+
+    def predict(images: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        p = network(images).softmax(1)
+        return p, {"1 - maximum": 1 - p.amax(1), "entropy": torch.special.entr(p).sum(1)}
+
+    return Trained(predict, seconds)
+
+
+@lru_cache(maxsize=1)
+def five_networks(shop: Shop) -> tuple[Any, float]:
+    """Train the members of a deep ensemble together, each from weights of its own."""
+    from torch_uncertainty.methods import deep_ensembles
+
+    ensemble = deep_ensembles(shop.network(), num_estimators=MEMBERS)
+    return ensemble, shop.train(ensemble)
+
+
+def averaged(model: nn.Module) -> Predict:
+    """Average the members of a model of TorchUncertainty, and score by its criteria."""
+    from torch_uncertainty.ood_criteria import MutualInformationCriterion
+
+    disagreement = MutualInformationCriterion()
+
+    def predict(images: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        each = model(images).softmax(1).unflatten(0, (-1, len(images))).transpose(0, 1)
+        p = each.mean(1)
+        scores = {
+            "1 - maximum": 1 - p.amax(1),
+            "entropy": torch.special.entr(p).sum(1),
+            "mutual information": disagreement(each),
+        }
+        return p, scores
+
+    return predict
+
+
+def deep_ensemble(shop: Shop) -> Trained:
+    """TorchUncertainty: five networks."""
+    ensemble, seconds = five_networks(shop)
+    return Trained(averaged(ensemble), seconds)
+
+
+def packed_ensemble(shop: Shop) -> Trained:
+    """TorchUncertainty: four small networks inside layers that are twice as wide."""
+    from torch_uncertainty.layers import PackedConv2d, PackedLinear
+
+    torch.manual_seed(shop.seed)
+    packing: dict[str, Any] = {"alpha": 2, "num_estimators": 4}
+    network = nn.Sequential(
+        *(PackedConv2d(1, 32, 3, padding=1, first=True, **packing), nn.MaxPool2d(2), nn.ReLU()),
+        *(PackedConv2d(32, 64, 3, padding=1, **packing), nn.MaxPool2d(2), nn.ReLU(), nn.Flatten()),
+        *(PackedLinear(64 * (shop.task.image_size // 4) ** 2, 128, **packing), nn.ReLU()),
+        PackedLinear(128, shop.task.classes, last=True, **packing),
+    ).to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # as the backbone is
+    return Trained(averaged(network), shop.train(network))
+
+
+def dropout(shop: Shop) -> Trained:
+    """TorchUncertainty: dropout that stays on, 16 passes."""
+    from torch_uncertainty.methods import mc_dropout
+
+    network = mc_dropout(shop.network(dropout=0.2), num_estimators=16)
+    return Trained(averaged(network), shop.train(network))
+
+
+def laplace(shop: Shop) -> Trained:
+    """laplace-torch: a Gaussian posterior of the last layer, its prior by the validation data."""
+    from laplace import Laplace
+
+    network, seconds = shop.softmax
+    start = time.process_time()
+    # It flattens weights by views, for which they must lie in torch's usual order.
+    plain = copy.deepcopy(network).to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+    posterior = Laplace(plain, "classification", subset_of_weights="last_layer", hessian_structure="kron")
+    posterior.fit(DataLoader(TensorDataset(*shop.task.train), BATCH))
+    held = DataLoader(TensorDataset(*shop.task.validation), 500)
+    posterior.optimize_prior_precision(method="gridsearch", link_approx="probit", val_loader=held)
+
+    def predict(images: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        p = posterior(images, link_approx="probit")
+        return p, {"entropy": torch.special.entr(p).sum(1), "1 - maximum": 1 - p.amax(1)}
+
+    return Trained(predict, seconds + time.process_time() - start)
+
+
+def detector(name: str) -> Callable[[Shop], Trained]:
+    """Return the method that scores the features or logits of the plain network by a detector."""
+
+    def method(shop: Shop) -> Trained:
+        from pytorch_ood import detector as library
+
+        (backbone, layer), seconds = shop.softmax
+        start = time.process_time()
+        if name == "ViM":
+            found = library.ViM(backbone, 64, layer.weight, layer.bias)
+        else:
+            found = getattr(library, name)(backbone)
+        logits = isinstance(found, library.EnergyBased)
+        if not logits:
+            with torch.no_grad():
+                found.fit_features(backbone(shop.task.train[0]), shop.task.train[1])
+
+        def predict(images: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+            features = backbone(images)
+            outputs = layer(features)
+            score = found.predict_logits(outputs) if logits else found.predict_features(features)
+            return outputs.softmax(1), {name: score}
+
+        return Trained(predict, seconds + time.process_time() - start)
+
+    return method
+
+
+def evidential(shop: Shop) -> Trained:
+    """probly: outputs as evidence for a Dirichlet; evidence for wrong classes costs ever more."""
+    from probly.losses import EvidentialKLDivergence, EvidentialLogLoss
+    from probly.quantification.classification import evidential_uncertainty
+    from probly.representation.classification import Evidential
+
+    network, loss, wrong = Evidential(shop.network()), EvidentialLogLoss(), EvidentialKLDivergence()
+
+    def annealed(outputs: Tensor, labels: Tensor, share: float) -> Tensor:
+        return loss(outputs, labels) + share * wrong(outputs, labels)
+
+    seconds = shop.train(network, annealed)
+
+    def predict(images: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        evidence = network.predict_representation(images)
+        p = (evidence + 1) / (evidence + 1).sum(1, keepdim=True)
+        scores = {
+            "vacuity": torch.from_numpy(evidential_uncertainty(evidence.numpy())),
+            "entropy": torch.special.entr(p).sum(1),
+        }
+        return p, scores
+
+    return Trained(predict, seconds)
+
+
+def credal_ensemble(shop: Shop) -> Trained:
+    """probly: the credal set between the lowest and highest probabilities of the same five networks."""
+    from probly.quantification.classification import lower_entropy, upper_entropy
+    from probly.representation.classification.credalensembling import CredalEnsembling
+
+    members, seconds = five_networks(shop)
+    ensemble = CredalEnsembling(shop.network(), MEMBERS).eval()
+    ensemble.models.load_state_dict(members.core_models.state_dict())
+
+    def predict(images: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        each = ensemble.predict_representation(images)
+        upper = torch.from_numpy(upper_entropy(each.double().numpy()))
+        lower = torch.from_numpy(lower_entropy(each.double().numpy()))
+        return each.mean(1), {"upper - lower entropy": upper - lower, "upper entropy": upper}
+
+    return Trained(predict, seconds, most=500)  # it solves two optimisation problems for each image
+
+
+METHODS: dict[str, Callable[[Shop], Trained]] = {
+    "randomset: RS-NN": random_set,
+    "torch: softmax": softmax,
+    "TorchUncertainty: deep ensemble": deep_ensemble,
+    "TorchUncertainty: packed ensemble": packed_ensemble,
+    "TorchUncertainty: MC dropout": dropout,
+    "laplace-torch: last layer": laplace,
+    "pytorch-ood: energy": detector("EnergyBased"),
+    "pytorch-ood: Mahalanobis": detector("Mahalanobis"),
+    "pytorch-ood: relative Mahalanobis": detector("RMD"),
+    "pytorch-ood: ViM": detector("ViM"),
+    "pytorch-ood: k nearest": detector("KNN"),
+    "probly: evidential": evidential,
+    "probly: credal ensemble": credal_ensemble,
+}
