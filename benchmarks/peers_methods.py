@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from benchmarks.peers_training import BATCH, MEMBERS, Shop
+from benchmarks.peers_training import MEMBERS, Shop
 from randomset import Budgeter, RandomSetLoss, RandomSetNetwork, calibrate
 
 Predict = Callable[[Tensor], tuple[Tensor, dict[str, Tensor]]]
@@ -140,7 +140,7 @@ def laplace(shop: Shop) -> Trained:
     # It flattens weights by views, for which they must lie in torch's usual order.
     plain = copy.deepcopy(network).to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
     posterior = Laplace(plain, "classification", subset_of_weights="last_layer", hessian_structure="kron")
-    posterior.fit(DataLoader(TensorDataset(*shop.task.train), BATCH))
+    posterior.fit(DataLoader(TensorDataset(*shop.task.train), 128))
     held = DataLoader(TensorDataset(*shop.task.validation), 500)
     posterior.optimize_prior_precision(method="gridsearch", link_approx="probit", val_loader=held)
 

@@ -1,8 +1,9 @@
 """What every method of `benchmarks.peers` shares: data with unknown inputs, a network, and one training loop.
 
-The loop has one recipe (AdamW, one cycle of the learning rate, batches of 128) and one of two limits: so many
-epochs, or so many seconds. Seconds are those of the process on one thread, so that what else the machine does
-takes nothing away from a method; the learning rate follows the clock, so that the cycle ends with the time.
+The loop has one recipe, the fast one of `randomset train` (AdamW, one cycle of the learning rate, batches of
+128, or of 32 where samples are few), and one of two limits: so many epochs, or so many seconds. Seconds are
+those of the process on one thread, so that what else the machine does takes nothing away from a method; the
+learning rate follows the clock, so that the cycle ends with the time.
 """
 
 from __future__ import annotations
@@ -19,9 +20,8 @@ from torch import Tensor, nn
 from randomset.data import Source, load_source
 from randomset.nn.backbones import small_cnn
 from randomset.nn.preprocessing import Standardise
-from randomset.training.recipe import Recipe
+from randomset.training.config import MethodConfig
 
-BATCH = 128
 MEMBERS = 5
 
 Loss = Callable[[Tensor, Tensor, float], Tensor]
@@ -71,13 +71,13 @@ def train(
     clock: Callable[[], float] = time.process_time,
 ) -> float:
     """Train in place until the plan is over; return the seconds that it took."""
-    recipe = Recipe.fast()
+    recipe = MethodConfig().plan(len(images))
     optimizer = recipe.optimizer_for([model])
     order = torch.Generator().manual_seed(seed)
-    steps, step, start = math.ceil(len(images) / BATCH), 0, clock()
+    steps, step, start = math.ceil(len(images) / recipe.batch_size), 0, clock()
     model.train()
     while True:
-        for rows in torch.randperm(len(images), generator=order).split(BATCH):
+        for rows in torch.randperm(len(images), generator=order).split(recipe.batch_size):
             share = plan.share(step, steps, clock() - start)
             if share >= 1:
                 model.eval()
