@@ -172,7 +172,7 @@ def compared(base: Callable[[], Tensor], work: Batched | Alone, count: int, pati
     expected = base()
     if isinstance(work, Batched):
         np.testing.assert_allclose(work.read(work.run()), expected, atol=1e-6)
-        own, other = process_seconds(base, work.run, rounds=10)
+        own, other = process_seconds(base, work.run, rounds=4)
         return other / own
     start = time.process_time()
     np.testing.assert_allclose(work.read(work.run(0)), expected[0], atol=1e-6)
@@ -182,7 +182,7 @@ def compared(base: Callable[[], Tensor], work: Batched | Alone, count: int, pati
         for i in range(part):
             work.run(i)
 
-    (own,) = process_seconds(base, rounds=10)
+    (own,) = process_seconds(base, rounds=4)
     (other,) = process_seconds(loop, rounds=1)
     return other * count / part / own
 
@@ -207,7 +207,7 @@ def main() -> None:
         own = ours(one, two, budget)
         works = {peer: build(one, two, budget) for peer, build in PEERS.items()}
         for operation in OPERATIONS:
-            (fastest,) = process_seconds(own[operation], rounds=10)
+            (fastest,) = process_seconds(own[operation], rounds=4)
             cells = []
             for work in (each[operation] for each in works.values()):
                 if isinstance(work, str):
