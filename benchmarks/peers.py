@@ -58,10 +58,9 @@ def predictions(predict: Predict, images: Tensor, batch: int = 500) -> tuple[Ten
 
 def measured(model: Trained, task: Task) -> Numbers:
     """Measure one trained method: the only code that computes a number of the tables."""
-    held, held_labels = (part[: model.most] for part in task.validation)
-    images, labels = (part[: model.most] for part in task.test)
-    p, known = predictions(model.predict, images)
-    even = tempered(p, fitted_temperature(predictions(model.predict, held)[0], held_labels))
+    held, labels = predictions(model.predict, task.validation[0])[0], task.test[1]
+    p, known = predictions(model.predict, task.test[0])
+    even = tempered(p, fitted_temperature(held, task.validation[1]))
     found: Numbers = {
         "accuracy": top_accuracy(p, labels),
         "nll": negative_log_likelihood(p, labels),
@@ -70,8 +69,8 @@ def measured(model: Trained, task: Task) -> Numbers:
         "tempered ece": calibration_error(even, labels),
         "scores": {name: {} for name in known},
     }
-    for unknown, others in task.unknown.items():
-        _, scores = predictions(model.predict, others[: model.most])
+    for unknown, images in task.unknown.items():
+        _, scores = predictions(model.predict, images)
         for name, score in scores.items():
             told = detection(known[name], score)
             found["scores"][name][unknown] = (told.auroc, told.auprc)

@@ -29,8 +29,6 @@ class Trained:
 
     predict: Predict
     seconds: float
-    most: int | None = None
-    """On how many images of each kind it is measured, if predicting all would take too long."""
 
 
 def random_set(shop: Shop) -> Trained:
@@ -205,7 +203,10 @@ def evidential(shop: Shop) -> Trained:
 
 
 def credal_ensemble(shop: Shop) -> Trained:
-    """probly: the credal set between the lowest and highest probabilities of the same five networks."""
+    """probly: the credal set between the lowest and highest probabilities of the same five networks.
+
+    Its entropies are found by an optimiser, twice for each image.
+    """
     from probly.quantification.classification import lower_entropy, upper_entropy
     from probly.representation.classification.credalensembling import CredalEnsembling
 
@@ -219,7 +220,7 @@ def credal_ensemble(shop: Shop) -> Trained:
         lower = torch.from_numpy(lower_entropy(each.double().numpy()))
         return each.mean(1), {"upper - lower entropy": upper - lower, "upper entropy": upper}
 
-    return Trained(predict, seconds, most=500)  # it solves two optimisation problems for each image
+    return Trained(predict, seconds)
 
 
 METHODS: dict[str, Callable[[Shop], Trained]] = {

@@ -100,11 +100,6 @@ def test_numbers_of_the_worked_example():
     assert auprc == pytest.approx((1 + 2 / 3) / 2)
 
 
-def test_a_slow_method_is_measured_on_a_part():
-    model, task = worked_example()
-    assert peers.measured(Trained(model.predict, 1.0, most=3), task)["accuracy"] == 1.0
-
-
 def test_tables_have_means_and_spreads():
     model, task = worked_example()
     found = peers.measured(model, task) | {"seconds": 1.0, "one": 1.0, "many": 1.0}
