@@ -87,8 +87,8 @@ class TestExactResume:
         kept = []
         write = run_checkpoints()._write
 
-        def keeping(self, trainer, engine, name, **options):
-            write(self, trainer, engine, name, **options)
+        def keeping(self, trainer, name, **options):
+            write(self, trainer, name, **options)
             if name == "last.ckpt":
                 kept.append(tmp_path / f"{len(kept)}.ckpt")
                 shutil.copyfile(self.folder / name, kept[-1])
