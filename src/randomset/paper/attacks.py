@@ -91,8 +91,8 @@ def _verdict(numbers: Numbers) -> str:
     end = (
         "A loss that is flat where the network is sure misleads the paper's attack, but not the others."
         if misled
-        else "The paper's robustness does not appear: its attack is not misled here, since these networks are "
-        "not so sure that their loss is flat."
+        else "The paper's robustness does not appear: its attack is not misled here, since these networks "
+        "are not so sure that their loss is flat."
     )
     return f"At ε = {last}, {'; '.join(said)}. {end}"
 

@@ -73,7 +73,8 @@ def _transformer_verdict(numbers: Numbers) -> str:
     held = "held" if ratios["RS-NN"] > ratios["CNN"] else "did not hold"
     accuracy = max(mean_of(numbers[method]["accuracy"]) for method in BOTH)
     weak = "" if accuracy > 0.6 else " At this accuracy neither knows enough to notice what it does not know."
-    return f"The paper's clearer distinction by RS-NN {held}: unknown inputs have {said} times the entropy.{weak}"
+    times = f"unknown inputs have {said} times the entropy."
+    return f"The paper's clearer distinction by RS-NN {held}: {times}{weak}"
 
 
 def _text_tables(numbers: Numbers) -> list[Table]:
