@@ -210,7 +210,10 @@ def _restored(path: Path) -> tuple[dict[str, Prediction], dict[str, Tensor]]:
 
 
 def _check_lengths(found: Evaluation) -> None:
-    """Refuse predictions that do not fit each other or the classes."""
+    """Refuse predictions that do not fit each other or the classes, whose names must be text."""
+    "".join(found.classes).encode()
+    if "test" not in found.predictions:
+        raise FileFormatError("the scores lack those of the test data", got=", ".join(found.predictions))
     for name, prediction in found.predictions.items():
         sides = (prediction.lower, prediction.upper)
         rows = [
