@@ -162,7 +162,7 @@ class Evaluation:
             )
         try:
             found = cls(numbers, *_restored(scores))
-            found.to_markdown()  # which needs about every number
+            found.to_markdown(), found.summary  # which need about every number
             _check_lengths(found)
         except RandomSetError:
             raise
@@ -215,13 +215,13 @@ def _check_lengths(found: Evaluation) -> None:
     if "test" not in found.predictions:
         raise FileFormatError("the scores lack those of the test data", got=", ".join(found.predictions))
     for name, prediction in found.predictions.items():
-        sides = (prediction.lower, prediction.upper)
-        rows = [
-            len(each) for each in (*prediction.scores.values(), found.labels.get(name)) if each is not None
-        ]
-        widths = [tuple(side.shape) for side in sides if side is not None]
-        shape = (len(prediction), len(found.classes))
-        if set(rows) - {shape[0]} or set(widths) | {tuple(prediction.probabilities.shape)} != {shape}:
+        whole = (len(prediction), len(found.classes))
+        tables = (prediction.probabilities, prediction.lower, prediction.upper)
+        columns = (*prediction.scores.values(), prediction.negative)
+        right = all(each is None or tuple(each.shape) == whole for each in tables)
+        right &= all(each is None or tuple(each.shape) == whole[:1] for each in columns)
+        labels = found.labels.get(name)  # set-valued ones are a table
+        if not right or (labels is not None and tuple(labels.shape) not in (whole, whole[:1])):
             raise FileFormatError("the scores do not fit each other", got=f"those of {name}")
 
 
