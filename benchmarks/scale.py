@@ -29,7 +29,8 @@ from randomset import Budget, Budgeter, RandomSet, RandomSetLoss, RandomSetNetwo
 FEATURES = 512
 SIZES = (10, 100, 1000, 4000, 21_000)
 BATCHES = (64, 256, 1024)
-BUDGETS = ((100, 20), (300, 20), (1000, 20), (3000, 20), (100, 200), (100, 2000))  # classes, samples of each
+# Classes, and samples of each; the last has as many samples as ImageNet.
+BUDGETS = ((100, 20), (300, 20), (1000, 20), (3000, 20), (100, 200), (100, 2000), (100, 12_800))
 
 Row = dict[str, float]
 
