@@ -34,7 +34,15 @@ from randomset.evaluation.ood import detection
 from randomset.paper.exhibit import over_seeds
 from randomset.vision import before_others
 
-LIBRARIES = ("torch", "randomset", "torch-uncertainty", "laplace-torch", "pytorch-ood", "probly")
+LIBRARIES = (
+    "torch",
+    "randomset",
+    "torch-uncertainty",
+    "laplace-torch",
+    "pytorch-ood",
+    "probly",
+    "torchbelief",
+)
 QUALITIES: dict[str, tuple[str, float, int]] = {
     "accuracy": ("accuracy, %", 100, 2),
     "nll": ("NLL, nats", 1, 4),

@@ -223,6 +223,31 @@ def credal_ensemble(shop: Shop) -> Trained:
     return Trained(predict, seconds)
 
 
+def mass_head(shop: Shop, focal: str | None = None) -> Trained:
+    """torchbelief: a softmax over singletons and Θ, or other sets, by the likelihood of its BetP."""
+    import torchbelief as library
+
+    network, frame = shop.network(), library.Frame(shop.task.classes)
+    network[1] = library.MassHead(network[0].num_features, frame, focal)
+    seconds = shop.train(network, lambda mass, labels, share: library.pignistic_nll(mass, labels, frame))
+
+    def predict(images: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        mass = network(images)
+        scores = {
+            "entropy": library.pignistic_entropy(mass, frame),
+            "non-specificity": library.nonspecificity(mass, frame),
+            "mass on Θ": mass[:, -1],
+        }
+        return library.pignistic(mass, frame), scores
+
+    return Trained(predict, seconds)
+
+
+def every_mass_head(shop: Shop) -> Trained:
+    """torchbelief: a softmax over every set of classes."""
+    return mass_head(shop, "all")
+
+
 METHODS: dict[str, Callable[[Shop], Trained]] = {
     "randomset: RS-NN": random_set,
     "torch: softmax": softmax,
@@ -237,4 +262,6 @@ METHODS: dict[str, Callable[[Shop], Trained]] = {
     "pytorch-ood: k nearest": detector("KNN"),
     "probly: evidential": evidential,
     "probly: credal ensemble": credal_ensemble,
+    "torchbelief: mass head": mass_head,
+    "torchbelief: mass head, all sets": every_mass_head,
 }
