@@ -175,6 +175,7 @@ def test_the_demo_and_what_its_run_is_good_for(tmp_path):
     assert "not of a demo; got demo/run-1" in out.stderr
 
 
+@pytest.mark.slow
 class TestExport:
     def test_images_in_known_out(self, trained):
         import onnxruntime
