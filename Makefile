@@ -27,7 +27,7 @@ test: $(VENV)/test.stamp  ## lint, types, and every test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadgroup
 
 # torchvision's wheel breaks others beside a torch for the CPU, so it has an environment of its own.
 .venv-vision/stamp: pyproject.toml constraints.txt
@@ -39,7 +39,7 @@ test-vision: .venv-vision/stamp  ## the tests that need torchvision and timm
 	OMP_NUM_THREADS=1 .venv-vision/bin/pytest -p no:cacheprovider tests/vision
 
 quick: $(VENV)/test.stamp  ## the fast part of the tests
-	RANDOMSET_QUICK=1 OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m "not slow" -q
+	RANDOMSET_QUICK=1 OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadgroup -m "not slow" -q
 
 bench: $(VENV)/test.stamp  ## the claims of speed, measured side by side
 	for script in prediction power_set repair overlap budgeter training methods; do \

@@ -41,6 +41,7 @@ class TestList:
 
 
 @pytest.mark.slow
+@pytest.mark.xdist_group("paper")  # what they share takes a minute to make
 class TestTiny:
     def test_all_of_them_have_results(self, made):
         folder, said = made
