@@ -91,6 +91,7 @@ def test_a_reducer_that_loses_samples_is_refused(digits):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:Tensorflow not installed:ImportWarning")  # umap's, at its first import
 def test_torch_keeps_its_threads():
     """numba, below UMAP, sets the number of OpenMP's threads for the whole process."""
     before = torch.get_num_threads()
