@@ -162,7 +162,7 @@ def write_parquet(folder):
 
 
 def write_outcome(folder):
-    Outcome("table-1", "tiny", 1, 1.0, 2.0, {"a": {"b": [1.0, None]}}).save(folder)
+    Outcome("table-1", "tiny", 1, 1.0, 2.0, 0.0, {"a": {"b": [1.0, None]}}).save(folder)
 
 
 def write_weights(folder):

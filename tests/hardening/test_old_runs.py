@@ -110,7 +110,7 @@ class TestNewerVersions:
     def test_results_of_the_paper(self, tmp_path):
         from randomset.paper.exhibit import Outcome
 
-        path = Outcome("table-1", "tiny", 1, 1.0, 2.0, {}).save(tmp_path)
+        path = Outcome("table-1", "tiny", 1, 1.0, 2.0, 0.0, {}).save(tmp_path)
         path.write_text(json.dumps(json.loads(path.read_text()) | {"version": 2}))
         with pytest.raises(FileFormatError, match="newer version of randomset"):
             Outcome.load(path)

@@ -74,6 +74,8 @@ class TestTiny:
         before = {path: path.stat().st_mtime_ns for path in models.rglob("model.safetensors")}
         out = run("paper", "run", "table-2", "--scale", "tiny", cwd=folder)
         assert out.returncode == 0, out.stderr
+        again = Outcome.load(folder / "paper" / "tiny" / "table-2" / "result.json")
+        assert again.reused > again.measuring  # what was measured before counts among its time
         assert "Model 1" not in out.stdout
         assert "Measuring" not in out.stdout
         assert {path: path.stat().st_mtime_ns for path in models.rglob("model.safetensors")} == before
@@ -139,6 +141,23 @@ class TestWorkshop:
             shop.train(configs)
         assert not (tmp_path / "models").exists()
 
+    def test_the_time_to_go_follows_from_what_was_trained_of_the_same_kind(self, tmp_path, monkeypatch):
+        said: list[str] = []
+        shop = Workshop(SCALES["tiny"], tmp_path, 2, say=said.append)
+        seconds = {"softmax": 60, "ensemble": 300}
+
+        def trained(config):
+            place = shop.place(config)
+            place.mkdir(parents=True)
+            (place / "test.json").touch()
+            (place / "seconds.json").write_text(str(seconds[config.method]), encoding="utf-8")
+
+        monkeypatch.setattr(shop, "trained", trained)
+        shop.train([shop.config("mnist", method, seed) for seed in (0, 1) for method in seconds], then=120)
+        ends = [line.partition(f"seed {seed}")[2] for line, seed in zip(said, (0, 0, 1, 1), strict=True)]
+        # Nothing is known; 1 min for each of three and 2 to follow; 1 + 5 + 2; 5 + 2.
+        assert ends == ["", *(f", about {minutes} min to go" for minutes in (5, 8, 7))]
+
     def test_unknown_data(self, tmp_path):
         with pytest.raises(RandomSetError, match="this scale has no such data; got cifar100 at tiny"):
             Workshop(SCALES["tiny"], tmp_path).config("cifar100")
@@ -157,7 +176,7 @@ class TestWords:
         assert lead({"rsnn": [0.5], "softmax": [0.6], "fsvi": [0.4]}) == "-10.00 to CNN"
 
     def test_a_page_names_what_is_missing(self):
-        outcome = Outcome("figure-4", "tiny", 1, 0, 1, exhibit("figure-4").measure(None))  # type: ignore[arg-type]
+        outcome = Outcome("figure-4", "tiny", 1, 0, 1, 0, exhibit("figure-4").measure(None))  # type: ignore[arg-type]
         page = page_of(exhibits(), {"figure-4": outcome}, {})
         assert "| c1 | 0.50 | 0.70 | 0.90 |" in page
         assert "no results of table-1, " in page

@@ -67,6 +67,7 @@ def run(
 
     before_others()
     from randomset.paper import SCALES, Workshop, exhibit, exhibits
+    from randomset.paper.workshop import time_to_go
     from randomset.training.report import TrainingStopped
 
     if scale not in SCALES:
@@ -78,11 +79,14 @@ def run(
     place = folder / scale
     check_writable(place / wanted[0].id / "result.json")
     shop = Workshop(SCALES[scale], place, seeds, **aloud())
+    known = [_shipped(scale, one.id) for one in wanted]
+    usual = [outcome.measuring * len(shop.seeds) / outcome.seeds if outcome else 0 for outcome in known]
     try:
         with alone_in(place):
-            shop.train([config for one in wanted for config in one.models(shop)])
+            shop.train([config for one in wanted for config in one.models(shop)], then=sum(usual))
             for number, one in enumerate(wanted):
-                typer.echo(f"{number + 1} of {len(wanted)}: {one.id}, {one.title}")
+                left = time_to_go(sum(usual[number:]) or None)
+                typer.echo(f"{number + 1} of {len(wanted)}: {one.id}, {one.title}{left}")
                 outcome = one.run(shop, figures)
                 typer.echo("\n" + one.text(outcome) + "\n")
                 typer.echo(f"Wrote {place / one.id}.")
@@ -142,8 +146,13 @@ def _outcome(folder: Path, scale: str, id: str) -> Outcome | None:
     from randomset.paper import Outcome
 
     path = folder / scale / id / "result.json"
-    if path.exists():
-        return Outcome.load(path)
+    return Outcome.load(path) if path.exists() else _shipped(scale, id)
+
+
+def _shipped(scale: str, id: str) -> Outcome | None:
+    """Return a result that comes with the library; None if there is none."""
+    from randomset.paper import Outcome
+
     with resources.as_file(resources.files("randomset.paper") / "results" / scale / f"{id}.json") as kept:
         return Outcome.load(kept) if kept.exists() else None
 

@@ -61,7 +61,7 @@ class Exhibit:
     def run(self, shop: Workshop, figures: bool = True) -> Outcome:
         """Train what is missing, measure, draw, and keep the outcome in the workshop's folder."""
         shop.train(self.models(shop))
-        start = time.perf_counter()
+        start, reused = time.perf_counter(), shop.reused
         numbers = sayable(self.measure(shop))
         configs = dict.fromkeys(self.models(shop))
         outcome = Outcome(
@@ -70,6 +70,7 @@ class Exhibit:
             seeds=len(shop.seeds),
             training=sum(_seconds(shop.place(config)) for config in configs),
             measuring=time.perf_counter() - start,
+            reused=shop.reused - reused,
             numbers=numbers,
         )
         folder = shop.folder / self.id
@@ -97,19 +98,23 @@ class Exhibit:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What was measured for a table or figure, and at what price in seconds."""
+    """What was measured for a table or figure, and at what price in seconds.
+
+    `reused` are the seconds of measurements that were made for another table or figure before.
+    """
 
     id: str
     scale: str
     seeds: int
     training: float
     measuring: float
+    reused: float
     numbers: Numbers = field(repr=False)
 
     @property
     def seconds(self) -> float:
-        """How long everything took."""
-        return self.training + self.measuring
+        """How long everything takes where nothing was made before."""
+        return self.training + self.measuring + self.reused
 
     def save(self, folder: Path) -> Path:
         """Write result.json."""
@@ -117,7 +122,7 @@ class Outcome:
 
         content: dict[str, Any] = {"randomset": randomset.__version__, "id": self.id, "scale": self.scale}
         content |= {"seeds": self.seeds, "numbers": self.numbers}
-        content |= {"training": round(self.training), "measuring": round(self.measuring)}
+        content |= {name: round(getattr(self, name)) for name in ("training", "measuring", "reused")}
         folder.mkdir(parents=True, exist_ok=True)
         write_document(_short(content), folder / "result.json", _FORMAT, _VERSION, indent=1)
         return folder / "result.json"
@@ -128,7 +133,7 @@ class Outcome:
         content = read_document(path, _FORMAT, _VERSION, "a result of the paper's")
         kinds: dict[str, Callable[[Any], bool]] = {
             **dict.fromkeys(("id", "scale"), lambda value: isinstance(value, str)),
-            **dict.fromkeys(("seeds", "training", "measuring"), is_number),
+            **dict.fromkeys(("seeds", "training", "measuring", "reused"), is_number),
             "numbers": lambda value: isinstance(value, dict),
         }
         if wrong := [name for name, right in kinds.items() if not right(content.get(name))]:

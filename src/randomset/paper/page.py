@@ -33,7 +33,8 @@ def page_of(
         outcome = outcomes[one.id]
         kind, number = one.id.split("-")
         command = f"randomset paper run {one.id} --scale {outcome.scale} --seeds {outcome.seeds}"
-        times = f"trained in {_time(outcome.training)}, measured in {_time(outcome.measuring)}"
+        measuring = outcome.measuring + outcome.reused
+        times = f"trained in {_time(outcome.training)}, measured in {_time(measuring)}"
         lines = [
             f"## {kind.capitalize()} {number}: {one.title}",
             f"`{command}`: {times}.",

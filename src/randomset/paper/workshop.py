@@ -9,6 +9,7 @@ import shutil
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from randomset.belief.storage import replacing
@@ -19,10 +20,10 @@ from randomset.evaluation.sweeps import NOISE, ROTATION
 from randomset.paper.scales import Scale
 from randomset.runs.folders import alone_in
 from randomset.runs.inputs import NetworkInputs, few, own_data
-from randomset.runs.making import train_run
+from randomset.runs.making import seconds_of, train_run
 from randomset.training.method import MethodConfig
 
-__all__ = ["Workshop"]
+__all__ = ["Workshop", "time_to_go"]
 
 
 class Workshop:
@@ -47,6 +48,8 @@ class Workshop:
         self.scale, self.folder = scale, folder
         self.seeds = range(scale.seeds if seeds is None else seeds)
         self.say, self.say_epoch = say, say_epoch
+        self.reused = 0.0
+        """Seconds that measurements once took which were there already and were asked for again."""
 
     def config(self, data: str, method: str = "rsnn", seed: int = 0, **changes: Any) -> MethodConfig:
         """Return the settings of a training on one of the paper's data sets."""
@@ -70,17 +73,36 @@ class Workshop:
         """Say whether a model is there."""
         return (self.place(config) / "test.json").exists()
 
-    def train(self, configs: Sequence[MethodConfig]) -> None:
-        """Train what is not there yet; an interruption loses at most an epoch of one of them."""
-        missing = [config.checked() for config in dict.fromkeys(configs) if not self.is_trained(config)]
+    def train(self, configs: Sequence[MethodConfig], then: float = 0.0) -> None:
+        """Train what is not there yet; an interruption loses at most an epoch of one of them.
+
+        `then` are the seconds that follow the trainings, for the time to go.
+        """
+        every = list(dict.fromkeys(configs))
+        missing = [config.checked() for config in every if not self.is_trained(config)]
         missing.sort(key=lambda config: config.method == "laplace-bridge")  # builds on softmax
-        started = time.perf_counter()
         for number, config in enumerate(missing):
-            left = (time.perf_counter() - started) / max(number, 1) * (len(missing) - number)
-            guess = f", about {max(1, round(left / 60))} min to go" if number else ""
+            expected = self._expected(missing[number:], every)
+            left = time_to_go(None if expected is None else expected + then)
             name = f"{Path(config.source).stem}, {config.method}, seed {config.seed}"
-            self.say(f"Model {number + 1} of {len(missing)}: {name}{guess}")
+            self.say(f"Model {number + 1} of {len(missing)}: {name}{left}")
             self.trained(config)
+
+    def _expected(self, missing: Sequence[MethodConfig], every: Sequence[MethodConfig]) -> float | None:
+        """Guess how long trainings take by those of the same data, method and network, else by all."""
+
+        def alike(config: MethodConfig) -> tuple[str, str, str]:
+            return config.source, config.method, config.backbone
+
+        known: dict[tuple[str, str, str], list[float]] = {}
+        for config in every:
+            seconds = seconds_of(self.place(config)) if self.is_trained(config) else None
+            if seconds is not None:
+                known.setdefault(alike(config), []).append(seconds)
+        if not known:
+            return None
+        usual = sum(map(sum, known.values())) / sum(map(len, known.values()))
+        return sum(fmean(known.get(alike(config), [usual])) for config in missing)
 
     def trained(self, config: MethodConfig) -> Path:
         """Return the run folder of a trained model; train it if it is not there."""
@@ -131,10 +153,13 @@ class Workshop:
         place = run / "measured" / _digest(marks)
         if (place / "whole").exists():
             try:
-                return Evaluation.load(place)
-            except FileFormatError:
+                found = Evaluation.load(place)
+                self.reused += float((place / "whole").read_text(encoding="utf-8"))
+                return found
+            except (FileFormatError, ValueError):
                 pass  # it is measured again
         self.say(f"Measuring {run.name} …")
+        started = time.perf_counter()
         model = self.model(config)
         load = NetworkInputs(model, run, strict=False)
         tested, held, calibrating = own_data(run, load)
@@ -157,13 +182,22 @@ class Workshop:
         place.mkdir(parents=True, exist_ok=True)
         result.save(place)
         with replacing(place / "whole") as temporary:
-            temporary.write_text("", encoding="utf-8")
+            temporary.write_text(f"{time.perf_counter() - started:.1f}", encoding="utf-8")
         return result
 
     def evaluations(self, data: str, method: str = "rsnn", **changes: Any) -> list[Evaluation]:
         """Measure a method on a data set with every seed."""
         configs = [self.config(data, method, seed, **changes) for seed in self.seeds]
         return [self.evaluation(data, config) for config in configs]
+
+
+def time_to_go(seconds: float | None) -> str:
+    """Write a guess of the time left at the end of a line, nothing if there is none.
+
+    >>> time_to_go(600), time_to_go(20), time_to_go(None)
+    (', about 10 min to go', ', about 1 min to go', '')
+    """
+    return "" if seconds is None else f", about {max(1, round(seconds / 60))} min to go"
 
 
 _LATER = ("num_sets", "reducer", "alpha", "beta", "hidden")
