@@ -1,7 +1,9 @@
 """Settings that hold for every test."""
 
 import os
+import shutil
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # a model that is not here is an error at once
@@ -13,3 +15,20 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("randomset")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """A real browser, which asks nothing of anybody by itself."""
+    names = ("chromium", "google-chrome", "chromium-browser")
+    path = next((found for name in names if (found := shutil.which(name))), None)
+    if path is None:
+        pytest.skip("no Chromium on this machine")
+    from playwright.sync_api import sync_playwright
+
+    flags = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync"]
+    flags += ["--disable-background-networking", "--disable-component-update"]
+    with sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path=path, args=flags)
+        yield found
+        found.close()

@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 
 import pytest
 import torch
@@ -14,7 +13,6 @@ from randomset.evaluation.comparison import Comparison
 from randomset.nn import backbones
 from randomset.report import comparison_report, evaluation_report, gallery_of, write_report
 
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chromium-browser")
 CLASSES = ("cat", "dog", "<script>alert(1)</script>")
 SPACE = {
     "classes": list(CLASSES),
@@ -160,19 +158,7 @@ def test_methods_side_by_side(measured, tmp_path):
     assert write_report(page, tmp_path / "report.html").read_text(encoding="utf-8") == page
 
 
-@pytest.fixture(scope="module")
-def browser():
-    from playwright.sync_api import sync_playwright
-
-    flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
-    with sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=CHROMIUM, args=flags)
-        yield found
-        found.close()
-
-
 @pytest.mark.slow
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
 @pytest.mark.parametrize(("width", "scheme"), [(1200, "light"), (390, "dark")], ids=["desktop", "phone"])
 class TestBrowser:
     @pytest.fixture

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import resource
-import shutil
 import signal
 import socket
 import subprocess
@@ -23,15 +22,7 @@ from sklearn.datasets import load_digits, load_iris
 
 from tests.commands import run
 
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chromium-browser")
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine"),
-]
-FLAGS = [
-    "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync",
-]  # fmt: skip
+pytestmark = pytest.mark.slow
 
 
 @contextmanager
@@ -61,16 +52,6 @@ def service(tmp_path_factory):
         yield folder, address
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0
-
-
-@pytest.fixture(scope="module")
-def browser():
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield found
-        found.close()
 
 
 @pytest.fixture(params=[(1100, "light"), (390, "dark")], ids=["desktop", "phone"])
