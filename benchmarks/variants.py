@@ -19,11 +19,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from randomset import Budget, Budgeter, RandomSetLoss, RandomSetNetwork
 from randomset.baselines import Softmax
 from randomset.belief.random_set import RandomSet
+from randomset.belief.storage import save_tensors
 from randomset.budgeting import from_confusion
 from randomset.budgeting.features import extract_features
 from randomset.data import Source, load_source
@@ -108,6 +110,9 @@ VARIANTS: dict[str, Change] = {
     "softmax, 3 × epochs": {"longer": 3, "plain": True},
     "3 × epochs": {"longer": 3},
     "head × 10, 3 × epochs": {"recipe": faster_head(10), "longer": 3},
+    "warm start": {"warm": True},
+    "warm start, head × 10": {"warm": True, "recipe": faster_head(10)},
+    "softmax, 2 × epochs": {"longer": 2, "plain": True},
 }
 
 
@@ -201,15 +206,22 @@ def run(setting: Setting, name: str, change: Change, folder: Path) -> dict[str, 
         kind = "confused" if "confused" in change else "budget"
         budget = Budget.load(folder / f"{setting.seed}-{kind}.json")
         budget = change.get("budget", lambda same: same)(budget)
+        if "warm" in change:  # from the twin's backbone, which chose the sets
+            backbone.load_state_dict(load_file(_twin(setting, folder)))
         network = RandomSetNetwork(backbone, budget, preprocess=preprocess)
         change.get("head", lambda same: None)(network)
         loss: Callable[[Budget], nn.Module] = change.get("loss", RandomSetLoss)
         model = setting.train(network, loss(budget), change)
     if name == "softmax":
+        save_tensors(backbone.state_dict(), _twin(setting, folder))
         choose_sets(setting, model, nn.Sequential(preprocess, backbone).eval(), folder)
     numbers = setting.numbers(model)
     place.write_text(json.dumps({"variant": name, "numbers": numbers}) + "\n", encoding="utf-8")
     return numbers
+
+
+def _twin(setting: Setting, folder: Path) -> Path:
+    return folder / f"{setting.seed}-twin.safetensors"
 
 
 def main() -> None:

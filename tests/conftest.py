@@ -29,6 +29,6 @@ def browser():
     flags = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync"]
     flags += ["--disable-background-networking", "--disable-component-update"]
     with sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=path, args=flags)
-        yield found
-        found.close()
+        chromium = playwright.chromium.launch(executable_path=path, args=flags)
+        yield chromium
+        chromium.close()

@@ -141,6 +141,23 @@ class TestWorkshop:
             shop.train(configs)
         assert not (tmp_path / "models").exists()
 
+    def test_what_is_not_here_is_noticed_before_any_training(self, tmp_path, monkeypatch):
+        (tmp_path / "empty").mkdir()
+        out = run("paper", "run", "table-8", cwd=tmp_path, RANDOMSET_DATA=str(tmp_path / "empty"))
+        assert out.returncode == 2
+        assert "the data set cifar10 is not here" in " ".join(out.stderr.split())
+        assert "Model 1" not in out.stdout
+        asked: list[tuple[str, str]] = []
+        networks: list[str] = []
+        monkeypatch.setattr(
+            "randomset.paper.workshop.files_of", lambda name, split: asked.append((name, split))
+        )
+        monkeypatch.setattr("randomset.paper.workshop.check_name", networks.append)
+        shop, text = Workshop(SCALES["full"], tmp_path), exhibit("table-19")
+        shop.check(text.data, text.models(shop))
+        assert asked == [("bbc", "train"), ("bbc", "test"), ("emotion", "test")]
+        assert networks == ["hf:google/bert_uncased_L-4_H-512_A-8"]
+
     def test_the_time_to_go_follows_from_what_was_trained_of_the_same_kind(self, tmp_path, monkeypatch):
         said: list[str] = []
         shop = Workshop(SCALES["tiny"], tmp_path, 2, say=said.append)

@@ -83,7 +83,9 @@ def run(
     usual = [outcome.measuring * len(shop.seeds) / outcome.seeds if outcome else 0 for outcome in known]
     try:
         with alone_in(place):
-            shop.train([config for one in wanted for config in one.models(shop)], then=sum(usual))
+            configs = [config for one in wanted for config in one.models(shop)]
+            shop.check({data for one in wanted for data in one.data}, configs)
+            shop.train(configs, then=sum(usual))
             for number, one in enumerate(wanted):
                 left = time_to_go(sum(usual[number:]) or None)
                 typer.echo(f"{number + 1} of {len(wanted)}: {one.id}, {one.title}{left}")

@@ -7,16 +7,18 @@ import hashlib
 import json
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from randomset.belief.storage import replacing
+from randomset.data.catalogue import KNOWN, files_of
 from randomset.data.splits import usual_shares
 from randomset.errors import FileFormatError
 from randomset.evaluation import Evaluation, evaluate
 from randomset.evaluation.sweeps import NOISE, ROTATION
+from randomset.nn.foreign import check_name
 from randomset.paper.scales import Scale
 from randomset.runs.folders import alone_in
 from randomset.runs.inputs import NetworkInputs, few, own_data
@@ -72,6 +74,18 @@ class Workshop:
     def is_trained(self, config: MethodConfig) -> bool:
         """Say whether a model is there."""
         return (self.place(config) / "test.json").exists()
+
+    def check(self, data: Iterable[str], configs: Sequence[MethodConfig]) -> None:
+        """Refuse before any training what could only fail after hours: data or networks that are not here."""
+        wanted = dict.fromkeys((config.source, split) for config in configs for split in ("train", "test"))
+        for name in data:
+            _, unknown = self.scale.setting(name, self.folder / "data")
+            wanted |= dict.fromkeys((source, "test") for source in unknown.values())
+        for source, split in wanted:
+            if source in KNOWN:
+                files_of(source, split)
+        for backbone in {config.backbone for config in configs if ":" in config.backbone}:
+            check_name(backbone)
 
     def train(self, configs: Sequence[MethodConfig], then: float = 0.0) -> None:
         """Train what is not there yet; an interruption loses at most an epoch of one of them.
