@@ -110,8 +110,8 @@ VARIANTS: dict[str, Change] = {
     "softmax, 3 × epochs": {"longer": 3, "plain": True},
     "3 × epochs": {"longer": 3},
     "head × 10, 3 × epochs": {"recipe": faster_head(10), "longer": 3},
-    "warm start": {"warm": True},
-    "warm start, head × 10": {"warm": True, "recipe": faster_head(10)},
+    "from first": {"from_first": True},
+    "from first, head × 10": {"from_first": True, "recipe": faster_head(10)},
     "softmax, 2 × epochs": {"longer": 2, "plain": True},
 }
 
@@ -206,7 +206,7 @@ def run(setting: Setting, name: str, change: Change, folder: Path) -> dict[str, 
         kind = "confused" if "confused" in change else "budget"
         budget = Budget.load(folder / f"{setting.seed}-{kind}.json")
         budget = change.get("budget", lambda same: same)(budget)
-        if "warm" in change:  # from the twin's backbone, which chose the sets
+        if "from_first" in change:  # the twin, whose features chose the sets
             backbone.load_state_dict(load_file(_twin(setting, folder)))
         network = RandomSetNetwork(backbone, budget, preprocess=preprocess)
         change.get("head", lambda same: None)(network)

@@ -1,6 +1,9 @@
 """The whole method on tensors, its configuration, and its stages."""
 
+import copy
+import dataclasses
 import json
+import shutil
 
 import pytest
 import torch
@@ -8,6 +11,7 @@ import torch
 from randomset import Budget
 from randomset.data import load_source
 from randomset.errors import FileFormatError, RandomSetError
+from randomset.training.fitting import fit as really_fit
 from randomset.training.method import ClassLoss, MethodConfig, train_method
 from randomset.training.preparation import backbone_for
 
@@ -99,6 +103,59 @@ class TestStages:
         for inputs in (torch.ones(60, 4), torch.arange(60.0)[:, None], torch.randn(60, 1).expand(60, 5)):
             network = train_method(QUICK, inputs.contiguous(), labels, ("a", "b", "c")).network
             assert network.predict(inputs).pignistic.isfinite().all()
+
+
+@pytest.mark.slow
+class TestFromFirst:
+    @pytest.mark.parametrize("table", [False, True])
+    @pytest.mark.parametrize("given", [False, True], ids=["chosen", "given budget"])
+    def test_the_network_starts_where_the_first_one_ended(self, digits, monkeypatch, table, given):
+        starts: list[dict[str, torch.Tensor]] = []
+
+        def fit(network, *data, **options):
+            starts.append(copy.deepcopy(network.state_dict()))
+            return really_fit(network, *data, **options)
+
+        monkeypatch.setattr("randomset.training.method.fit", fit)
+        inputs, labels, classes = digits
+        inputs = inputs.flatten(1) if table else inputs
+        budget = Budget.from_sets([{"1", "7"}], classes) if given else None
+        result = train_method(
+            dataclasses.replace(QUICK, from_first=True), inputs, labels, classes, budget=budget
+        )
+        assert result.plain is not None
+        ended = {name: tensor for name, tensor in result.plain.state_dict().items() if name.startswith("1.")}
+        assert ended
+        for name, tensor in ended.items():
+            assert torch.equal(starts[1][f"backbone.{name[2:]}"], tensor), name
+        moved = [
+            name for name, tensor in ended.items() if not torch.equal(starts[0][name].float(), tensor.float())
+        ]
+        assert moved  # the first network has learned something to start from
+
+    def test_an_interruption_between_both_networks_changes_nothing(self, digits, tmp_path):
+        config = dataclasses.replace(QUICK, from_first=True)
+        whole = train_method(config, *digits, out=tmp_path / "whole")
+        place = tmp_path / "cut"
+        place.mkdir()
+        shutil.copytree(tmp_path / "whole" / "first", place / "first")
+        shutil.copyfile(tmp_path / "whole" / "budget.json", place / "budget.json")
+        resumed = train_method(config, *digits, out=place, resume=True)
+        for name, tensor in whole.network.state_dict().items():
+            assert torch.equal(tensor, resumed.network.state_dict()[name]), name
+
+    @pytest.mark.parametrize(
+        ("change", "message"),
+        [
+            ({"freeze": True, "weights": "default"}, "got from_first with freeze"),
+            ({"method": "softmax"}, "got from_first with the method softmax"),
+            ({"from_first": "yes"}, "from_first is neither true nor false; got yes"),
+        ],
+        ids=["frozen", "rival", "text"],
+    )
+    def test_where_there_is_no_first_network(self, change, message):
+        with pytest.raises(RandomSetError, match=message):
+            MethodConfig(**{"from_first": True, **change}).checked()
 
 
 class TestBackbones:

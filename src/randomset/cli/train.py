@@ -75,6 +75,9 @@ def train(
     first_epochs: Annotated[
         int | None, typer.Option(help="the same for the plain network that features are taken from")
     ] = None,
+    from_first: Annotated[
+        bool, typer.Option("--from-first", help="start from that plain network's backbone, not anew")
+    ] = False,
     batch_size: Annotated[int | None, typer.Option(help="samples in one step; else the recipe's")] = None,
     learning_rate: Annotated[float | None, typer.Option(help="the highest one; else the recipe's")] = None,
     alpha: Annotated[float, typer.Option(help="weight of the loss's term against negative masses")] = 1e-3,
@@ -127,6 +130,7 @@ def train(
         "recipe": recipe,
         "epochs": epochs,
         "first_epochs": first_epochs,
+        "from_first": from_first,
         "batch_size": batch_size,
         "learning_rate": learning_rate,
         "alpha": alpha,
@@ -140,7 +144,7 @@ def train(
     for name, value in (("validation", validation), ("calibration", calibration), ("test", test)):
         typed[name] = share_or_number(value, usual[name], name)
     check_seed(seed)
-    own = ("sets", "budget", "reducer", "hidden", "first_epochs", "alpha", "beta")
+    own = ("sets", "budget", "reducer", "hidden", "first_epochs", "from_first", "alpha", "beta")
     if method != "rsnn" and (idle := [name for name in own if _was_given(context, name)]):
         raise RandomSetError(
             "this option is for random-set networks alone",

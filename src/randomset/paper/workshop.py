@@ -67,7 +67,7 @@ class Workshop:
 
     def place(self, config: MethodConfig) -> Path:
         """Return the run folder of a configuration."""
-        digest = _digest(dataclasses.asdict(config))
+        digest = _digest(_changes(config))
         name = f"{Path(config.source).stem}-{config.method}-{config.seed}-{digest}"
         return self.folder / "models" / name
 
@@ -126,7 +126,8 @@ class Workshop:
         base = None
         if config.method == "laplace-bridge" and not config.freeze:
             base = self.trained(dataclasses.replace(config, method="softmax"))
-        shared = self.folder / "first" / _digest({**dataclasses.asdict(config), **dict.fromkeys(_LATER)})
+        before = {name: value for name, value in _changes(config).items() if name not in _LATER}
+        shared = self.folder / "first" / _digest(before)
         with alone_in(place):
             if shared.exists() and not (place / "first").exists():
                 shutil.copytree(shared, place / "first")
@@ -214,8 +215,14 @@ def time_to_go(seconds: float | None) -> str:
     return "" if seconds is None else f", about {max(1, round(seconds / 60))} min to go"
 
 
-_LATER = ("num_sets", "reducer", "alpha", "beta", "hidden")
+_LATER = ("num_sets", "reducer", "alpha", "beta", "hidden", "from_first")
 """What the plain network that comes first does not depend on: runs that differ in it share one."""
+
+
+def _changes(config: MethodConfig) -> dict[str, Any]:
+    """Return what differs from the usual settings: an option that comes later makes no model another one."""
+    usual = dataclasses.asdict(MethodConfig())
+    return {name: value for name, value in dataclasses.asdict(config).items() if value != usual[name]}
 
 
 def _digest(content: Any) -> str:

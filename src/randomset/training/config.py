@@ -47,6 +47,7 @@ class MethodConfig:
     recipe: str = "fast"
     epochs: int | None = None
     first_epochs: int | None = None
+    from_first: bool = False
     batch_size: int | None = None
     learning_rate: float | None = None
     validation: float = 0.1
@@ -111,6 +112,12 @@ class MethodConfig:
                 got="freeze without weights",
                 remedy="Give weights: default, or a file",
             )
+        if self.from_first and (self.freeze or self.method != "rsnn"):
+            raise RandomSetError(
+                "there is no first network to start from",
+                got="from_first with " + ("freeze" if self.freeze else f"the method {self.method}"),
+                expected="a random-set network whose backbone is trained",
+            )
         if self.freeze and self.recipe == "text" and self.learning_rate is None:
             raise RandomSetError(
                 "the recipe for texts fine-tunes: it would hardly move a head that learns alone",
@@ -121,6 +128,9 @@ class MethodConfig:
             value = getattr(self, name)
             if not isinstance(value, str) and (value is not None or not name.endswith("_column")):
                 raise RandomSetError(f"{name} is no text", got=value)
+        for name in ("freeze", "from_first"):
+            if not isinstance(getattr(self, name), bool):
+                raise RandomSetError(f"{name} is neither true nor false", got=getattr(self, name))
         check_reducer(self.reducer)
         return self
 

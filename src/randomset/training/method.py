@@ -74,7 +74,8 @@ def train_method(
     """Carry out the whole method on tensors.
 
     Images (n × C × H × W) go through a plain network of the same backbone first, whose features choose the
-    budget; features (n × F) choose it themselves. Labels are class indices or a mask of set-valued labels.
+    budget, and from whose backbone the random-set network starts if the configuration says so; features
+    (n × F) choose it themselves. Labels are class indices or a mask of set-valued labels.
     With a run folder, every stage can be gone on from.
 
     Args:
@@ -121,24 +122,25 @@ def train_method(
     kept = None
     if config.weights != "none" and (config.freeze or budget is None):
         kept = kept_features(template, preprocess, inputs, progress, say)
+    raw = inputs.dim() == 2 and not are_tokens(inputs)  # features choose the sets themselves
+    if config.from_first or (budget is None and kept is None and not raw):
+        say("Training a plain network for its features …")
+        plain = _plain(template, preprocess, len(classes))
+        first = fit(
+            plain,
+            train,
+            held,
+            loss=ClassLoss(),
+            recipe=config.plan(count, config.first_epochs, plain=True),
+            out=None if out is None else out / "first",
+            **shared,
+        )
     if budget is None:
-        features, codes = inputs if rows is None or inputs.dim() > 2 else inputs[rows], labels
-        if kept is not None:
-            features = kept if rows is None else kept[rows]
-        elif inputs.dim() > 2 or are_tokens(inputs):
-            say("Training a plain network for its features …")
-            plain = _plain(template, preprocess, len(classes))
-            place = None if out is None else out / "first"
-            first = fit(
-                plain,
-                train,
-                held,
-                loss=ClassLoss(),
-                recipe=config.plan(count, config.first_epochs, plain=True),
-                out=place,
-                **shared,
-            )
+        features, codes = inputs if rows is None or not raw else inputs[rows], labels
+        if plain is not None:
             features = features_of(plain, inputs, rows, progress=progress)
+        elif kept is not None:
+            features = kept if rows is None else kept[rows]
         if labels.dim() > 1:  # a sample that may be one of several classes belongs to each of them
             places, codes = labels.nonzero(as_tuple=True)
             features = features[places]
@@ -152,6 +154,8 @@ def train_method(
     torch.manual_seed(config.seed)  # the same weights, whether the first network was trained or not
     own = copy.deepcopy(template)
     _start_anew(own, config.weights)
+    if config.from_first and plain is not None:
+        own.load_state_dict(_backbone(plain).state_dict())
     options: dict[str, Any] = {"hidden": config.hidden, "dropout": 0.1 if are_tokens(inputs) else 0.0}
     network = RandomSetNetwork(
         own, budget, preprocess=copy.deepcopy(preprocess), freeze_backbone=config.freeze, **options
@@ -202,6 +206,11 @@ def _plain(template: nn.Module, preprocess: nn.Module | None, classes: int) -> n
     before = nn.Identity() if preprocess is None else copy.deepcopy(preprocess)
     inner = _Main(backbone) if isinstance(backbone, ForeignBackbone) else backbone
     return nn.Sequential(before, inner, nn.Linear(width, classes))
+
+
+def _backbone(plain: nn.Sequential) -> nn.Module:
+    inner = plain[1]
+    return inner.backbone if isinstance(inner, _Main) else inner
 
 
 class _Main(nn.Module):
