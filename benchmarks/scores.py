@@ -1,6 +1,7 @@
 """Which score tells unknown inputs and errors, and whether the credal width knows what the entropy does not.
 
-It reads the evaluations of the paper's program, which trains and measures what is missing. The second table
+It reads the evaluations of the paper's program, which trains and measures what is missing, and adds
+random-set networks that start from the plain network which chose their sets ("from-first"). The last table
 looks only at pairs of inputs of nearly the same entropy (one of forty equal parts of all inputs): how often
 does the wrong, or the unknown, input have the higher score? One half means that the score adds nothing.
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +26,7 @@ from randomset.paper.scales import METHODS
 
 Floats = NDArray[np.float64]
 SCORES = ("entropy", "1 - maximum", "credal width", "non-specificity")
+TITLES = {**METHODS, "from-first": "RS-NN, from first"}
 
 
 def auroc_at_equal(positive: NDArray[np.bool_], score: Floats, level: Floats, parts: int = 40) -> float:
@@ -63,30 +66,41 @@ def main() -> None:
     parser.add_argument("--scale", default="cpu", choices=list(SCALES))
     parser.add_argument("--seeds", type=int)
     parser.add_argument("--data", default="mnist,cifar10,intel")
-    parser.add_argument("--methods", default="rsnn,softmax,ensemble")
+    parser.add_argument("--methods", default="rsnn,from-first,softmax,ensemble")
     arguments = parser.parse_args()
     shop = Workshop(SCALES[arguments.scale], arguments.folder / arguments.scale, arguments.seeds, print)
     plain: dict[tuple[str, str, str], dict[str, list[float]]] = {}
     equal: dict[tuple[str, str], dict[str, list[float]]] = {}
+    known: dict[tuple[str, str], list[Evaluation]] = {}
     for data in arguments.data.split(","):
         for method in arguments.methods.split(","):
-            for result in shop.evaluations(data, method):
+            own: dict[str, Any] = {"from_first": True} if method == "from-first" else {"method": method}
+            known[data, method] = shop.evaluations(data, **own)
+            for result in known[data, method]:
                 for name, positive, score in questions(result):
-                    for own in SCORES:
-                        if own not in result.predictions["test"].scores:
+                    for kind in SCORES:
+                        if kind not in result.predictions["test"].scores:
                             continue
-                        value = float(roc_auc_score(positive, score(own)))
-                        plain.setdefault((data, name, method), {}).setdefault(own, []).append(value)
-                        if method == "rsnn" and own != "entropy":
-                            value = auroc_at_equal(positive, score(own), score("entropy"))
-                            equal.setdefault((data, name), {}).setdefault(own, []).append(value)
+                        value = float(roc_auc_score(positive, score(kind)))
+                        plain.setdefault((data, name, method), {}).setdefault(kind, []).append(value)
+                        if method == "rsnn" and kind != "entropy":
+                            value = auroc_at_equal(positive, score(kind), score("entropy"))
+                            equal.setdefault((data, name), {}).setdefault(kind, []).append(value)
+    print("\nOn the test data")
+    print("| data | method | accuracy, % | NLL, nats | ECE |\n|---|---|---|---|---|")
+    for (data, method), results in known.items():
+        cells = [
+            over_seeds([one["test"][name] for one in results], scale, digits)
+            for name, scale, digits in (("accuracy", 100, 2), ("nll", 1, 3), ("ece", 1, 3))
+        ]
+        print(f"| {data} | {TITLES[method]} | " + " | ".join(cells) + " |")
     print("\nAUROC of errors and of unknown inputs, in per cent")
     print(
         "| data | what is told | method | " + " | ".join(SCORES) + " |\n" + "|---" * (3 + len(SCORES)) + "|"
     )
     for (data, name, method), found in sorted(plain.items()):
         cells = [over_seeds(found.get(score)) for score in SCORES]
-        print(f"| {data} | {name} | {METHODS[method]} | " + " | ".join(cells) + " |")
+        print(f"| {data} | {name} | {TITLES[method]} | " + " | ".join(cells) + " |")
     print("\nThe same of RS-NN among inputs of equal entropy")
     print("| data | what is told | " + " | ".join(SCORES[1:]) + " |\n" + "|---" * 5 + "|")
     for (data, name), found in equal.items():
