@@ -16,7 +16,7 @@ from randomset import (
     mass_from_belief,
     plausibility_from_mass,
 )
-from randomset.belief import operators as operators_module
+from randomset.belief import sets_first
 from randomset.belief.measures import pignistic_from_mass
 from randomset.errors import BudgetError, ShapeError
 from tests import oracles
@@ -210,7 +210,7 @@ class TestEveryTransform:
     def test_large_batches_in_blocks_equal_small_ones(self, transform, budget, monkeypatch):
         mass = random_mass(budget, 3, 7)
         whole = transform(mass, budget)
-        monkeypatch.setattr(operators_module, "_BLOCK", 4 * len(budget))
+        monkeypatch.setattr(sets_first, "_BLOCK", 4 * len(budget))
         torch.testing.assert_close(transform(mass, budget), whole)
 
     def test_autocast_does_not_spoil_it(self, transform, budget):

@@ -22,7 +22,8 @@ from randomset.belief.credal import (
     upper_from_mass,
 )
 from randomset.belief.measures import pignistic_from_mass
-from randomset.belief.operators import BudgetOperators, over_sets
+from randomset.belief.operators import BudgetOperators
+from randomset.belief.sets_first import over_sets
 from randomset.belief.transforms import checked_operators
 from randomset.errors import LabelError, RandomSetError, ShapeError
 

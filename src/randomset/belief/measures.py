@@ -14,7 +14,8 @@ from randomset.belief.credal import (
     credal_vertices,
     enumeration,
 )
-from randomset.belief.operators import BudgetOperators, over_sets
+from randomset.belief.operators import BudgetOperators
+from randomset.belief.sets_first import over_sets
 from randomset.belief.transforms import check_last, checked_operators
 from randomset.errors import RandomSetError, ShapeError
 

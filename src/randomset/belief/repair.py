@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from randomset.belief.budget import Budget
-from randomset.belief.operators import BudgetOperators, over_sets_each
+from randomset.belief.operators import BudgetOperators
+from randomset.belief.sets_first import over_sets_each
 from randomset.belief.transforms import checked_operators
 from randomset.errors import InvalidBeliefError, RandomSetError, in_sample
 

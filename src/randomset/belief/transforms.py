@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from randomset.belief.budget import Budget
-from randomset.belief.operators import BudgetOperators, operators_of, over_sets
+from randomset.belief.operators import BudgetOperators, operators_of
+from randomset.belief.sets_first import over_sets
 from randomset.errors import RandomSetError, ShapeError
 
 __all__ = [

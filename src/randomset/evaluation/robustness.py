@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from randomset.baselines.baseline import Baseline
 from randomset.belief.labels import belief_from_classes
-from randomset.belief.operators import over_sets
+from randomset.belief.sets_first import over_sets
 from randomset.budgeting.batches import evaluating
 from randomset.errors import MissingPackageError, RandomSetError
 from randomset.evaluation.attacks import Objective, cross_entropy_objective, fgsm, margin_objective, pgd
