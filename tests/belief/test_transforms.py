@@ -95,6 +95,41 @@ def test_agreement_with_the_definitions_on_the_power_set(n):
     torch.testing.assert_close(mass_from_belief(belief_from_mass(mass, budget), budget), mass)
 
 
+@pytest.mark.parametrize("theta", [True, False], ids=["with Θ", "without"])
+@pytest.mark.parametrize("n", [2, 5, 10, 12, 13])
+def test_the_pignistic_probability_of_a_power_set(n, theta):
+    budget = Budget.powerset(n, universal_set=theta)
+    mass = random_mass(budget, 3, seed=n)
+    dense = budget.operators_on(mass.device).dense_shares(mass)
+    assert (dense is not None) == (n <= 12)
+    literal = [oracles.pignistic(oracles.mass_function(m, budget), n) for m in mass]
+    expected = torch.tensor(literal, dtype=torch.float64)
+    for layout in (mass, mass.T.contiguous().T):  # samples first in memory, and sets first
+        torch.testing.assert_close(pignistic_from_mass(layout, budget), expected, atol=1e-14, rtol=0)
+        torch.testing.assert_close(
+            pignistic_from_mass(layout.float(), budget).double(), expected, atol=1e-6, rtol=0
+        )
+
+
+def test_no_product_where_products_are_less_exact_than_sums():
+    budget = Budget.powerset(10)
+    mass = random_mass(budget, 50, dtype=torch.float32)
+    dense_shares = budget.operators_on(mass.device).dense_shares
+    exact = pignistic_from_mass(mass.double(), budget)
+    assert dense_shares(mass) is not None
+    torch.set_float32_matmul_precision("medium")  # products in bfloat16, on processors that have it
+    try:
+        assert dense_shares(mass) is None
+        torch.testing.assert_close(pignistic_from_mass(mass, budget).double(), exact, atol=1e-6, rtol=0)
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert dense_shares(mass) is None
+    assert dense_shares(mass.half()) is None
+    assert dense_shares(mass.to("meta")) is None
+    assert dense_shares(mass) is not None
+
+
 @given(budgets(max_classes=8), seeds)
 def test_mass_from_belief_is_the_inverse_of_the_budgets_own_subset_matrix(budget, seed):
     belief = torch.rand(4, len(budget), generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
@@ -275,8 +310,9 @@ class TestOperatorsInAModule:
         module.layer = nn.Linear(3, len(budget))
         return module
 
-    def test_state_dict_round_trip(self):
-        one, two = self.network(BUDGETS["sparse open"]), self.network(BUDGETS["sparse open"])
+    @pytest.mark.parametrize("name", ["sparse open", "power set"])
+    def test_state_dict_round_trip(self, name):
+        one, two = self.network(BUDGETS[name]), self.network(BUDGETS[name])
         keys = {"operators.members", "operators.fingerprint", "layer.weight", "layer.bias"}
         assert set(one.state_dict()) == keys
         two.load_state_dict(one.state_dict())

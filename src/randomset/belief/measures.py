@@ -15,7 +15,7 @@ from randomset.belief.credal import (
     enumeration,
 )
 from randomset.belief.operators import BudgetOperators
-from randomset.belief.sets_first import over_sets
+from randomset.belief.sets_first import over_sets, product_over_sets
 from randomset.belief.transforms import check_last, checked_operators
 from randomset.errors import RandomSetError, ShapeError
 
@@ -37,6 +37,8 @@ def pignistic_from_mass(mass: Tensor, budget: Budget | BudgetOperators) -> Tenso
     tensor([0.7000, 0.2000, 0.1000])
     """
     operators = checked_operators(mass, budget, "masses")
+    if (shares := operators.dense_shares(mass)) is not None:
+        return product_over_sets(shares, mass)
     return over_sets(lambda m: operators.sum_per_class(m, shared=True), mass, operators.footprint)
 
 

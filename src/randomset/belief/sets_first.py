@@ -12,7 +12,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-__all__ = ["over_sets", "over_sets_each"]
+__all__ = ["over_sets", "over_sets_each", "product_over_sets"]
 
 _BLOCK = 2**19  # how many numbers a block of samples may hold at once: they should stay in the cache
 _BLOCK_TURNED = 2**22  # where the input is sets-first already
@@ -30,6 +30,12 @@ def over_sets(function: Callable[[Tensor], Tensor], x: Tensor, width: int = 0) -
     """
     (result,) = over_sets_each(lambda columns: (function(columns),), x, width)
     return result
+
+
+def product_over_sets(matrix: Tensor, x: Tensor) -> Tensor:
+    """Multiply a batch (…, S) by a dense matrix (T, S) → (…, T), which need not turn the batch round."""
+    batch, columns = x.shape[:-1], x.reshape(-1, x.shape[-1]).T
+    return (matrix @ columns).T.reshape(*batch, len(matrix))
 
 
 def over_sets_each(
