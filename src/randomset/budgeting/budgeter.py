@@ -9,15 +9,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
 
 import numpy as np
-from numpy.typing import NDArray
-from sklearn.base import clone
-from torch import nn
-from torch.utils.data import RandomSampler
 
 from randomset.belief.budget import Budget
-from randomset.belief.naming import braces
 from randomset.budgeting.ellipsoids import Ellipsoids, coverage_from_radius, radius_from_coverage
-from randomset.budgeting.features import extract_features
+from randomset.budgeting.features import features_and_labels
 from randomset.budgeting.gaussians import ClassGaussians, Floats
 from randomset.budgeting.inputs import (
     check_num_sets,
@@ -33,13 +28,13 @@ from randomset.budgeting.reduce import (
     SAMPLES,
     Reducer,
     check_reducer,
-    named_reducer,
+    reduced,
     reducer_name,
     stratified_sample,
 )
-from randomset.budgeting.reporting import BudgetReport, table_of_sets
+from randomset.budgeting.reporting import BudgetReport, frame_of_sets, table_of_sets
 from randomset.budgeting.stream import Change, Streaming
-from randomset.errors import LabelError, MissingPackageError, RandomSetError, RandomSetWarning
+from randomset.errors import RandomSetError, RandomSetWarning
 from randomset.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -160,7 +155,9 @@ class Budgeter(Streaming):
             sample = stratified_sample(codes, self._samples(samples), seed=self.seed)
             if len(sample) < samples:
                 matrix, codes = matrix[sample], codes[sample]
-            reducer, points = self._reduce(matrix, codes)
+            reducer, points = reduced(
+                self.reducer, matrix, codes, self.dimensions, seed=self.seed, progress=self.progress
+            )
         with _timed(seconds, "Gaussians"):
             gaussians = ClassGaussians.from_points(points, codes, len(names))
         self.reducer_, self.embedding_, self.gaussians_ = reducer, points, gaussians
@@ -180,17 +177,7 @@ class Budgeter(Streaming):
     def to_frame(self) -> DataFrame:
         """Return the sets as a pandas table, best first."""
         self._check_chosen()
-        try:
-            from pandas import DataFrame
-        except ImportError:
-            raise MissingPackageError("pandas", "frames") from None
-        ranking = self.ranking_
-        names = [braces(self.classes_[c] for c in focal) for focal in ranking.sets]
-        coverages = [coverage_from_radius(r, self.gaussians_.dimensions) for r in ranking.radii.tolist()]
-        columns = {"set": names, "size": [len(focal) for focal in ranking.sets]}
-        return DataFrame(
-            {**columns, "overlap": ranking.overlaps, "error": ranking.errors, "coverage": coverages}
-        )
+        return frame_of_sets(self.ranking_, self.classes_, self.gaussians_.dimensions)
 
     def transform(self, features: Any) -> Floats:
         """Return the places of new features in the reduced space, where the reducer can place new data."""
@@ -210,51 +197,7 @@ class Budgeter(Streaming):
     # -- the steps ------------------------------------------------------------------------------
 
     def _features(self, features: Any, labels: Any) -> tuple[Any, Any]:
-        if isinstance(features, nn.Module):  # fit(model, loader)
-            features, labels = (features, labels), None
-        if not (
-            isinstance(features, (tuple, list)) and len(features) == 2 and isinstance(features[0], nn.Module)
-        ):
-            return features, labels
-        model, batches = features
-        found, seen = extract_features(model, batches, layer=self.layer, progress=self.progress)
-        if labels is None:
-            return found, seen
-        if seen is not None and not np.array_equal(np.asarray(labels), seen):
-            raise LabelError("the labels are not those that the loader gives", remedy="Leave out the labels")
-        if seen is None and isinstance(getattr(batches, "sampler", None), RandomSampler):
-            raise LabelError(
-                "the loader shuffles, so its features cannot be matched with labels from elsewhere"
-            )
-        return found, labels
-
-    def _reduce(self, matrix: NDArray[Any], codes: NDArray[np.int64]) -> tuple[Reducer | None, Floats]:
-        name = reducer_name(self.reducer)
-        if name is not None:
-            shape, there = matrix.shape, len(np.unique(codes))
-            reducer: Any = named_reducer(
-                name, self.dimensions, shape, there, seed=self.seed, progress=self.progress
-            )
-            if name in ("pca", "lda"):
-                matrix = matrix.astype(np.float64)  # an offset costs single precision its digits
-        elif self.reducer is None or isinstance(self.reducer, str):
-            return None, matrix.astype(np.float64)
-        else:
-            reducer = clone(self.reducer, safe=False)
-        try:
-            points = np.asarray(reducer.fit_transform(matrix, codes), np.float64)
-        except (ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
-            if isinstance(error, RandomSetError):
-                raise
-            got = f"{type(reducer).__name__}: {error}"
-            raise RandomSetError("the reducer failed on these features", got=got) from error
-        if points.ndim != 2 or len(points) != len(matrix) or not np.isfinite(points).all():
-            raise RandomSetError(
-                "the reducer did not give a finite place for each sample",
-                got=f"shape {points.shape} from {type(reducer).__name__}",
-                expected=f"({len(matrix)}, dimensions)",
-            )
-        return reducer, points
+        return features_and_labels(features, labels, layer=self.layer, progress=self.progress)
 
     def _choose(self, seconds: dict[str, float]) -> None:
         """From Gaussians to the budget."""

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler
 
 from randomset.budgeting.batches import call_with, evaluating, flat_features, moved, split_batch
 from randomset.errors import LabelError, MissingPackageError, RandomSetError, ShapeError
@@ -18,7 +18,7 @@ from randomset.vision import before_others
 
 _CHANNELS_FIRST = (nn.Conv1d, nn.BatchNorm1d, nn.InstanceNorm1d, nn.GroupNorm, nn.AvgPool1d, nn.MaxPool1d)
 
-__all__ = ["FeatureProbe", "Part", "extract_features"]
+__all__ = ["FeatureProbe", "Part", "extract_features", "features_and_labels"]
 
 
 def extract_features(
@@ -74,6 +74,27 @@ def extract_features(
 
 
 Part = tuple[Tensor, "NDArray[Any] | None"]
+
+
+def features_and_labels(
+    features: Any, labels: Any, *, layer: str | None = None, progress: bool | None = None
+) -> tuple[Any, Any]:
+    """Turn (model, loader), or a model and its loader, into features and labels; others stay as they are."""
+    if isinstance(features, nn.Module):  # fit(model, loader)
+        features, labels = (features, labels), None
+    if not (
+        isinstance(features, (tuple, list)) and len(features) == 2 and isinstance(features[0], nn.Module)
+    ):
+        return features, labels
+    model, batches = features
+    found, seen = extract_features(model, batches, layer=layer, progress=progress)
+    if labels is None:
+        return found, seen
+    if seen is not None and not np.array_equal(np.asarray(labels), seen):
+        raise LabelError("the labels are not those that the loader gives", remedy="Leave out the labels")
+    if seen is None and isinstance(getattr(batches, "sampler", None), RandomSampler):
+        raise LabelError("the loader shuffles, so its features cannot be matched with labels from elsewhere")
+    return found, labels
 
 
 def _in_turn(

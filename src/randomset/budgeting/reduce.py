@@ -23,6 +23,7 @@ __all__ = [
     "Reducer",
     "check_reducer",
     "named_reducer",
+    "reduced",
     "reducer_name",
     "stratified_sample",
 ]
@@ -76,6 +77,44 @@ def named_reducer(
     if name == "umap":
         return UMAP(dimensions, seed=seed, progress=progress)
     return Autoencoder(dimensions, seed=seed, progress=progress)
+
+
+def reduced(
+    reducer: str | Reducer | None,
+    matrix: NDArray[Any],
+    codes: NDArray[np.int64],
+    dimensions: int,
+    *,
+    seed: int,
+    progress: bool | None = None,
+) -> tuple[Reducer | None, Floats]:
+    """Fit a reducer, named or given, to features (n × F); return it and the places (n × d)."""
+    from sklearn.base import clone
+
+    name = reducer_name(reducer)
+    if name is not None:
+        shape, there = matrix.shape, len(np.unique(codes))
+        fitted: Any = named_reducer(name, dimensions, shape, there, seed=seed, progress=progress)
+        if name in ("pca", "lda"):
+            matrix = matrix.astype(np.float64)  # an offset costs single precision its digits
+    elif reducer is None or isinstance(reducer, str):
+        return None, matrix.astype(np.float64)
+    else:
+        fitted = clone(reducer, safe=False)
+    try:
+        points = np.asarray(fitted.fit_transform(matrix, codes), np.float64)
+    except (ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
+        if isinstance(error, RandomSetError):
+            raise
+        got = f"{type(fitted).__name__}: {error}"
+        raise RandomSetError("the reducer failed on these features", got=got) from error
+    if points.ndim != 2 or len(points) != len(matrix) or not np.isfinite(points).all():
+        raise RandomSetError(
+            "the reducer did not give a finite place for each sample",
+            got=f"shape {points.shape} from {type(fitted).__name__}",
+            expected=f"({len(matrix)}, dimensions)",
+        )
+    return fitted, points
 
 
 def reducer_name(reducer: Any) -> str | None:

@@ -12,11 +12,14 @@ from randomset.budgeting.ellipsoids import coverage_from_radius
 from randomset.budgeting.inputs import number_of_sets
 from randomset.budgeting.overlap import Overlaps
 from randomset.budgeting.reduce import stratified_sample
+from randomset.errors import MissingPackageError
 
 if TYPE_CHECKING:
+    from pandas import DataFrame
+
     from randomset.budgeting.budgeter import Budgeter
 
-__all__ = ["BudgetReport", "clusters_of", "table_of_sets"]
+__all__ = ["BudgetReport", "clusters_of", "frame_of_sets", "table_of_sets"]
 
 _MOST_DRAWN = 100  # classes; more only hide each other
 
@@ -126,6 +129,18 @@ def table_of_sets(ranking: Overlaps, classes: Sequence[str], dimensions: int, mo
     if shown < len(ranking):
         lines.append(f"and {len(ranking) - shown} more")
     return "\n".join(lines)
+
+
+def frame_of_sets(ranking: Overlaps, classes: Sequence[str], dimensions: int) -> DataFrame:
+    """Return ranked sets as a pandas table, best first."""
+    try:
+        from pandas import DataFrame
+    except ImportError:
+        raise MissingPackageError("pandas", "frames") from None
+    names = [braces(classes[c] for c in focal) for focal in ranking.sets]
+    coverages = [coverage_from_radius(r, dimensions) for r in ranking.radii.tolist()]
+    columns = {"set": names, "size": [len(focal) for focal in ranking.sets]}
+    return DataFrame({**columns, "overlap": ranking.overlaps, "error": ranking.errors, "coverage": coverages})
 
 
 def _listed(names: Sequence[str], shown: int = 5) -> str:
