@@ -1,13 +1,16 @@
-"""Commands in processes of their own that need not import everything anew."""
+"""Commands as a user runs them: in processes of their own, most of which need not import everything anew."""
 
 import contextlib
 import multiprocessing
 import os
+import subprocess
 import sys
 import traceback
 from pathlib import Path
 from subprocess import CompletedProcess
 from tempfile import TemporaryDirectory
+
+import pytest
 
 # A process that has imported these waits, and every command is a fork of it: seconds less for each.
 _OURS = ["randomset.cli", "randomset.training.engine", "randomset.evaluation", "randomset.serving.answers"]
@@ -36,6 +39,33 @@ def started(*arguments, cwd, place, most=None, **extra):
     process = _PROCESSES.Process(target=_command, args=(words, str(cwd), most, extra, *outputs))
     process.start()
     return process
+
+
+def start(*arguments, cwd, **extra):
+    """As a user starts it: a new Python."""
+    environment = {**os.environ, "COLUMNS": "100", "OMP_NUM_THREADS": "1", **extra}
+    command = [sys.executable, "-m", "randomset", *map(str, arguments)]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, env=environment)
+
+
+def run_here(monkeypatch, capsys, *arguments, cwd):
+    """The same `main`, in this process: (exit code, error output)."""
+    from randomset import cli
+
+    monkeypatch.chdir(cwd)
+    monkeypatch.setattr(sys, "argv", ["randomset", *map(str, arguments)])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    return ended.value.code, capsys.readouterr().err
+
+
+def threshold_of(folder):
+    """What a run takes for known."""
+    from randomset.evaluation import Threshold
+
+    threshold = Threshold.load(folder)
+    assert threshold is not None
+    return threshold
 
 
 def _command(arguments, cwd, most, extra, out, error):
