@@ -1,0 +1,78 @@
+"""Three clouds in the plane as data of every kind, and models of them: what several files of tests share."""
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+
+from randomset import Budget, RandomSetNetwork
+from randomset.data import Source
+from randomset.nn import backbones
+from randomset.nn.preprocessing import Standardise
+
+
+def points(samples=120, shift=0.0, seed=0):
+    """Three clouds in the plane, and their classes."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.arange(samples) % 3
+    centres = torch.tensor([[0.0, 3.0], [3.0, -2.0], [-3.0, -2.0]])
+    return centres[labels] + torch.randn(samples, 2, generator=generator) + shift, labels
+
+
+def model(inputs):
+    """Softmax of the distances to the centres."""
+    centres = torch.tensor([[0.0, 3.0], [3.0, -2.0], [-3.0, -2.0]])
+    return (-(torch.cdist(inputs.float(), centres) ** 2) / 2).softmax(1)
+
+
+def network(classes="abc", seed=0):
+    """A random-set network that has learned nothing."""
+    torch.manual_seed(seed)
+    budget = Budget.from_sets([set(classes[:2])], list(classes))
+    found = RandomSetNetwork(backbones.mlp(2, (8,)), budget)
+    nn.init.normal_(found.head.layers[-1].weight, std=2.0)
+    return found.eval()
+
+
+def image_network(channels=1, size=8):
+    torch.manual_seed(0)
+    backbone, budget = backbones.small_cnn(channels, size, width=16), Budget.from_sets([{0, 1}], 10)
+    found = RandomSetNetwork(backbone, budget, preprocess=Standardise(0.3, 0.4))
+    nn.init.normal_(found.head.layers[-1].weight, std=2.0)
+    return found.eval()
+
+
+def assert_alike(found, expected):
+    """Numbers that differ by the rounding of other batches."""
+    assert found["samples"] == expected["samples"]
+    for name in ("accuracy", "nll", "brier", "ece", "confidence"):
+        assert found[name] == pytest.approx(expected[name], rel=1e-4), name
+
+
+TEST, UNKNOWN = points(), torch.randn(50, 2, generator=torch.Generator().manual_seed(9)) * 3
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        yield from zip(*TEST, strict=True)
+
+
+class Points(Dataset):
+    def __len__(self):
+        return len(TEST[0])
+
+    def __getitem__(self, place):
+        return TEST[0][place], int(TEST[1][place])
+
+
+KINDS = {
+    "tensors": lambda: TEST,
+    "arrays": lambda: (TEST[0].numpy(), TEST[1].numpy()),
+    "tensor data set": lambda: TensorDataset(*TEST),
+    "data set": Points,
+    "stream": Stream,
+    "loader of a stream": lambda: DataLoader(Stream(), batch_size=7),
+    "loader": lambda: DataLoader(TensorDataset(*TEST), batch_size=50),
+    "batches": lambda: list(zip(TEST[0].split(50), TEST[1].split(50), strict=True)),
+    "source": lambda: Source("points", "features", *TEST, ("0", "1", "2")),
+}
