@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from torch.utils.data import Dataset, TensorDataset
 
-from randomset.data import arrays, folders, load_inputs, load_source
+from randomset.data import arrays, decoding, load_inputs, load_source, pictures
 from randomset.data.catalogue import KNOWN
 from randomset.data.downloads import download
 from randomset.errors import FileFormatError, LabelError, RandomSetError
@@ -105,7 +105,7 @@ class TestFolders:
             picture = Image.fromarray(np.full((4, 4), 128 * 257, np.uint16))
         else:
             picture = picture.convert(mode)
-        found = folders.pixels_from_picture(picture)
+        found = pictures.pixels_from_picture(picture)
         assert found.shape == ((1 if mode in ("1", "LA", "I;16") else 3), 4, 4)
         assert (found.float() - value).abs().max() <= 1
 
@@ -174,18 +174,18 @@ class TestFolders:
     def test_large_folders_stay_on_disk_and_are_found_again(self, pets, monkeypatch, tmp_path):
         folder, pixels = pets
         (folder / "cat" / "broken.png").write_text("x")
-        monkeypatch.setattr(folders, "LARGE", 1)
+        monkeypatch.setattr(decoding, "LARGE", 1)
         monkeypatch.setenv("RANDOMSET_DATA", str(tmp_path / "data"))
         first = load_source(folder)
         assert np.array_equal(first.inputs.numpy(), pixels.transpose(0, 3, 1, 2))
         assert len(list((tmp_path / "data" / "decoded").iterdir())) == 2
-        monkeypatch.setattr(folders, "_fill", lambda *_: pytest.fail("decoded again"))
+        monkeypatch.setattr(decoding, "_fill", lambda *_: pytest.fail("decoded again"))
         again = load_source(folder)
         assert torch.equal(first.inputs, again.inputs)
         assert again.remarks == first.remarks
         assert again.files == first.files
         monkeypatch.undo()
-        monkeypatch.setattr(folders, "LARGE", 1)
+        monkeypatch.setattr(decoding, "LARGE", 1)
         monkeypatch.setenv("RANDOMSET_DATA", str(tmp_path / "data"))
         changed = picture(folder / "cat" / "0.png", value=3)
         assert np.array_equal(load_source(folder).inputs[0].numpy(), changed.transpose(2, 0, 1))

@@ -16,7 +16,8 @@ import numpy as np
 
 from randomset.belief.storage import replacing
 from randomset.data.catalogue import KNOWN, data_folder, files_of, how_to_get
-from randomset.data.folders import CLASSES, pixels_from_picture
+from randomset.data.folders import CLASSES
+from randomset.data.pictures import pixels_from_picture
 from randomset.errors import FileFormatError, MissingPackageError, RandomSetError
 from randomset.progress import progress_bar
 

@@ -2,34 +2,25 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import warnings
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from randomset.belief.storage import replacing
-from randomset.data.arrays import LARGE
-from randomset.data.catalogue import data_folder
-from randomset.errors import FileFormatError, MissingPackageError, RandomSetError
-from randomset.progress import progress_bar
+from randomset.data.decoding import decoded
+from randomset.data.pictures import each_file, header_of, is_picture, pixels_from_picture, reason_of
+from randomset.errors import FileFormatError
 
 __all__ = ["CLASSES", "Pictures", "has_split", "is_picture", "pixels_from_picture", "read_folder"]
 
-_ENDINGS = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".pbm", ".tif", ".tiff"}
 _SPLITS = {"train": ("train", "training"), "test": ("test", "testing", "val", "valid", "validation")}
 _SIDE = 64
 CLASSES = "classes.json"
 """A file beside the folders of classes that says their order, where it is not that of their names."""
-_WORKERS = 2
+_HINT = "Mend or remove it"
 
 
 @dataclass(frozen=True)
@@ -60,13 +51,13 @@ def read_folder(
     refused. What is larger than a gigabyte is kept decoded on disk, and found there the next time.
     """
     files, labels, classes = _listed(_split_of(folder, split), labelled)
-    headers = _side_by_side(_header, files, f"looking at {folder.name}", progress)
+    headers = list(each_file(header_of, files, f"looking at {folder.name}", progress))
     sizes = {found[0] for found in headers if not isinstance(found, Exception)}
     grey = all(found[1] for found in headers if not isinstance(found, Exception))
     remarks = []
     if not sizes:
         raise FileFormatError(
-            "no image of the folder can be read", got=f"{files[0]}: {_reason(headers[0])}", remedy=_HINT
+            "no image of the folder can be read", got=f"{files[0]}: {reason_of(headers[0])}", remedy=_HINT
         )
     if size is None:
         size = next(iter(sizes)) if len(sizes) == 1 else (_SIDE, _SIDE)
@@ -74,7 +65,7 @@ def read_folder(
         seen = f"{len(sizes)} sizes" if len(sizes) > 1 else "{} × {}".format(*next(iter(sizes)))
         remarks.append(f"images of {seen} scaled to cover {size[0]} × {size[1]} and cropped about the centre")
     shape = (len(files), 1 if grey else 3, *size)
-    images, kept, reasons = _decoded(files, shape, f"reading {folder.name}", progress)
+    images, kept, reasons = decoded(files, shape, f"reading {folder.name}", progress)
     lost = [(files[place], reasons[place]) for place in sorted(reasons)]
     if lost and strict:
         raise FileFormatError("an image cannot be read", got=f"{lost[0][0]}: {lost[0][1]}", remedy=_HINT)
@@ -91,48 +82,6 @@ def read_folder(
         classes,
         tuple(remarks),
     )
-
-
-_HINT = "Mend or remove it"
-
-
-def is_picture(path: Path) -> bool:
-    """Say whether a file is an image by its name."""
-    return path.suffix.lower() in _ENDINGS and not path.name.startswith(".")
-
-
-def pixels_from_picture(
-    picture: Any, size: tuple[int, int] | None = None, grey: bool | None = None
-) -> Tensor:
-    """Turn an image of Pillow into bytes (C × H × W), upright, of a size, grey or in colour.
-
-    >>> from PIL import Image
-    >>> pixels_from_picture(Image.new("L", (4, 3))).shape
-    torch.Size([1, 3, 4])
-    """
-    from PIL import Image, ImageOps
-
-    picture = ImageOps.exif_transpose(picture)
-    if picture.mode == "F":
-        raise FileFormatError(
-            "an image has pixels of no known range", got="floating point", expected="8 or 16 bits a pixel"
-        )
-    if picture.mode.startswith("I"):  # sixteen bits for each pixel
-        values = np.asarray(picture, dtype=np.float32)
-        picture = Image.fromarray(np.clip(values / 257, 0, 255).round().astype(np.uint8))
-    if "transparency" in picture.info:  # a palette's, of which Pillow warns
-        picture = picture.convert("RGBA")
-    if grey is None:
-        grey = _is_grey(picture)
-    picture = picture.convert("L" if grey else "RGB")
-    if size is not None and (picture.height, picture.width) != size:
-        picture = ImageOps.fit(picture, (size[1], size[0]), Image.Resampling.BILINEAR)
-    array = np.array(picture)
-    return torch.from_numpy(array[None] if grey else np.ascontiguousarray(array.transpose(2, 0, 1)))
-
-
-def _is_grey(picture: Any) -> bool:
-    return picture.mode in ("1", "L", "LA", "I", "F") or picture.mode.startswith("I;16")
 
 
 def _split_of(folder: Path, split: str) -> Path:
@@ -211,142 +160,3 @@ def _ordered(file: Path, found: dict[str, list[Path]]) -> tuple[dict[str, str], 
     if strange := [name for name in found if name not in names]:
         raise FileFormatError("a folder is no class", got=f"{strange[0]} is not in {file}")
     return names, [found.get(name, []) for name in names]
-
-
-def _decoded(
-    files: Sequence[Path], shape: tuple[int, ...], what: str, progress: bool | None
-) -> tuple[Tensor, list[int], dict[int, str]]:
-    """Decode images of one shape; return them, the places of those that could be read, and why others not."""
-    large = int(np.prod(shape)) >= LARGE
-    if large:
-        stored = _stored(files, shape)
-        found = _found(*stored, shape) if stored[0].is_file() and stored[1].is_file() else None
-        if found is not None:
-            return _kept(*found)
-        try:
-            stored[0].parent.mkdir(parents=True, exist_ok=True)
-            with replacing(stored[0]) as temporary:
-                room = np.lib.format.open_memmap(temporary, "w+", np.uint8, shape)
-                lost = _fill(room, files, what, progress)
-                room.flush()
-            with replacing(stored[1]) as temporary:
-                temporary.write_text(json.dumps(lost), encoding="utf-8")
-        except OSError as error:
-            raise RandomSetError(
-                "the decoded images cannot be kept",
-                got=f"{stored[0]}: {error.strerror or error}",
-                expected=f"room for {int(np.prod(shape)) / 1e9:.1f} GB",
-                remedy="Ask for a smaller size, or let RANDOMSET_DATA name a folder with room",
-            ) from None
-        return _kept(np.load(stored[0], mmap_mode="c"), lost)
-    array = np.empty(shape, np.uint8)
-    return _kept(array, _fill(array, files, what, progress))
-
-
-def _found(
-    images: Path, losses: Path, shape: tuple[int, ...]
-) -> tuple[NDArray[np.uint8], dict[int, str]] | None:
-    """Read images that were decoded before; None if their files are not whole."""
-    try:
-        lost = {int(place): str(why) for place, why in json.loads(losses.read_text("utf-8")).items()}
-        array = np.load(images, mmap_mode="c")
-    except (OSError, ValueError, AttributeError, RecursionError):
-        return None
-    return (array, lost) if array.shape == shape and array.dtype == np.uint8 else None
-
-
-def _kept(array: NDArray[np.uint8], lost: dict[int, str]) -> tuple[Tensor, list[int], dict[int, str]]:
-    kept = [place for place in range(len(array)) if place not in lost]
-    # Those that could be read stand first, so that nothing needs to be copied.
-    return torch.from_numpy(array)[: len(kept)], kept, lost
-
-
-def _fill(
-    array: NDArray[np.uint8], files: Sequence[Path], what: str, progress: bool | None
-) -> dict[int, str]:
-    """Write each image that can be read into the next free row; return why others cannot."""
-    size, grey = (array.shape[2], array.shape[3]), array.shape[1] == 1
-    lost: dict[int, str] = {}
-    free = 0
-    for place, found in enumerate(_each(lambda path: _pixels(path, size, grey), files, what, progress)):
-        if isinstance(found, Exception):
-            lost[place] = _reason(found)
-        else:
-            array[free] = found
-            free += 1
-    return lost
-
-
-def _stored(files: Sequence[Path], shape: tuple[int, ...]) -> tuple[Path, Path]:
-    """Name the files that hold these images decoded: other names, dates or sizes give others."""
-    key = hashlib.blake2b(repr(shape).encode(), digest_size=12)
-    for path in files:
-        state = path.stat()
-        key.update(f"{path.resolve()}|{state.st_size}|{state.st_mtime_ns}\n".encode())
-    folder = data_folder() / "decoded"
-    return folder / f"{key.hexdigest()}.npy", folder / f"{key.hexdigest()}.json"
-
-
-def _pixels(path: Path, size: tuple[int, int], grey: bool) -> NDArray[np.uint8]:
-    with _opened(path) as picture:
-        return pixels_from_picture(picture, size, grey).numpy()
-
-
-def _header(path: Path) -> tuple[tuple[int, int], bool]:
-    """Return height and width as it will stand, and whether it is grey, without decoding it."""
-    with _opened(path) as picture:
-        turned = picture.getexif().get(0x0112, 1) in (5, 6, 7, 8)
-        height, width = (picture.width, picture.height) if turned else (picture.height, picture.width)
-        return (height, width), _is_grey(picture)
-
-
-def _opened(path: Path) -> Any:
-    try:
-        from PIL import Image
-    except ImportError:
-        raise MissingPackageError("pillow", "data") from None
-    return Image.open(path)
-
-
-def _side_by_side(
-    function: Callable[[Path], Any], files: Sequence[Path], what: str, progress: bool | None
-) -> list[Any]:
-    return list(_each(function, files, what, progress))
-
-
-def _each(
-    function: Callable[[Path], Any], files: Sequence[Path], what: str, progress: bool | None
-) -> Iterator[Any]:
-    """Apply a function to every file, in order; an error of one file takes the place of its result."""
-
-    def safe(path: Path) -> Any:
-        try:
-            return function(path)
-        except MissingPackageError:
-            raise
-        except Exception as error:  # Pillow's readers raise errors of many kinds on broken files
-            return error
-
-    with warnings.catch_warnings(), ThreadPoolExecutor(_WORKERS) as pool:
-        warnings.simplefilter("ignore")  # a file with a flaw that can be read all the same is read
-        warnings.simplefilter("error", _bomb())
-        with progress_bar(what, len(files), progress) as advance:
-            step = 512  # few results wait at any time
-            for start in range(0, len(files), step):
-                for found in pool.map(safe, files[start : start + step]):
-                    advance(1)
-                    yield found
-
-
-def _bomb() -> type[Warning]:
-    """Return Pillow's warning of an image that claims too many pixels: such a file is not read."""
-    try:
-        from PIL import Image
-    except ImportError:
-        return Warning
-    return Image.DecompressionBombWarning
-
-
-def _reason(error: Any) -> str:
-    text = str(error).splitlines()[0] if str(error) else type(error).__name__
-    return "no image" if "cannot identify" in text else text

@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from randomset.budgeting.batches import usual_workers
-from randomset.data.folders import pixels_from_picture
 from randomset.data.frames import LABELS, TEXTS, named_column
+from randomset.data.pictures import pixels_from_picture
 from randomset.errors import RandomSetError, ShapeError
 from randomset.progress import progress_bar
 

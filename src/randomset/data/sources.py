@@ -17,9 +17,10 @@ from randomset.budgeting.inputs import encoded_labels, stratified_parts
 from randomset.data.arrays import images_from_array, inputs_from_arrays, read_arrays
 from randomset.data.catalogue import KNOWN, files_of
 from randomset.data.downloads import download as fetch
-from randomset.data.folders import is_picture, read_folder
+from randomset.data.folders import read_folder
 from randomset.data.frames import read_table
 from randomset.data.idx import read_idx
+from randomset.data.pictures import is_picture
 from randomset.data.rows import HubRows, gathered, is_hub
 from randomset.errors import FileFormatError, LabelError, RandomSetError
 

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset, default_collate
 
 from randomset.budgeting.batches import split_batch, usual_workers
 from randomset.data.conversion import converted
-from randomset.data.folders import pixels_from_picture
+from randomset.data.pictures import pixels_from_picture
 from randomset.data.rows import HubRows, is_hub
 from randomset.errors import RandomSetError, ShapeError
 

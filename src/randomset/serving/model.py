@@ -19,7 +19,7 @@ from torch import Tensor
 
 from randomset.belief.storage import read_document
 from randomset.data.conversion import converted
-from randomset.data.folders import pixels_from_picture
+from randomset.data.pictures import pixels_from_picture
 from randomset.errors import FileFormatError, MissingPackageError, RandomSetError, ShapeError
 from randomset.evaluation.ood import Threshold
 from randomset.nn.network import RandomSetNetwork
