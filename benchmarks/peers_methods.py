@@ -31,7 +31,7 @@ class Trained:
     seconds: float
 
 
-def random_set(shop: Shop) -> Trained:
+def random_set(shop: Shop, from_first: bool = False) -> Trained:
     """RS-NN of `randomset`: a plain network chooses the sets, then the random-set network is trained."""
     plan, start = shop.plan, time.process_time()
     plain = shop.network()
@@ -39,7 +39,8 @@ def random_set(shop: Shop) -> Trained:
     with torch.no_grad():
         features = plain[0](shop.task.train[0])
     budget = Budgeter(num_sets=20, progress=False).fit(features, shop.task.train[1]).budget_
-    network, loss = RandomSetNetwork(shop.network()[0], budget), RandomSetLoss(budget)
+    backbone = plain[0] if from_first else shop.network()[0]
+    network, loss = RandomSetNetwork(backbone, budget), RandomSetLoss(budget)
     spent = time.process_time() - start
     shop.train(
         network,
@@ -59,6 +60,11 @@ def random_set(shop: Shop) -> Trained:
         return answer.pignistic, scores
 
     return Trained(predict, seconds)
+
+
+def random_set_from_first(shop: Shop) -> Trained:
+    """RS-NN of `randomset`, starting from the backbone of the plain network that chose the sets."""
+    return random_set(shop, from_first=True)
 
 
 def softmax(shop: Shop) -> Trained:
@@ -250,6 +256,7 @@ def every_mass_head(shop: Shop) -> Trained:
 
 METHODS: dict[str, Callable[[Shop], Trained]] = {
     "randomset: RS-NN": random_set,
+    "randomset: RS-NN, from first": random_set_from_first,
     "torch: softmax": softmax,
     "TorchUncertainty: deep ensemble": deep_ensemble,
     "TorchUncertainty: packed ensemble": packed_ensemble,
