@@ -6,6 +6,7 @@ import struct
 import zipfile
 
 import numpy as np
+import torch
 
 STRANGE: list[object] = [
     *(None, True, False, 0, 1, -1, 2, 10**9, 10**15, 10**30, -(2**63), 2**63, 10**400, 0.5, -0.0, 1e308),
@@ -162,11 +163,8 @@ def wrong_npz(content, draw):
             text = "(" * draw.choice([10, 500, 9000]) + "\n"
         head = text.encode().ljust(118)
         parts[place] = name, b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head + part[-200:]
-    made = io.BytesIO()
-    with zipfile.ZipFile(made, "w", draw.choice([zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])) as archive:
-        for title, data in parts:
-            archive.writestr(title, data)
-    return damaged(made.getvalue(), draw) if draw.random() < 0.1 else made.getvalue()
+    made = zipped(parts, draw.choice([zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED]))
+    return damaged(made, draw) if draw.random() < 0.1 else made
 
 
 def _array(draw):
@@ -206,3 +204,55 @@ def wrong_table(content, draw):
         elif line:
             line.pop()
     return "\n".join(map(",".join, lines)).encode()
+
+
+def wrong_checkpoint(content, draw):
+    """Make a checkpoint wrong: its bytes, the parts of its archive, sizes that it claims, or what it says."""
+    kind = draw.random()
+    if kind < 0.2:
+        return damaged(content, draw)
+    if kind < 0.6:
+        value = torch.load(io.BytesIO(content), weights_only=True)
+        name = draw.choice([*value, "randomset", "randomset", "optimizer_states", "lr_schedulers", "loops"])
+        value[name] = changed(_plain(value[name]), draw)
+        made = io.BytesIO()
+        try:
+            torch.save(value, made)
+        except RecursionError:  # lists in lists
+            return damaged(content, draw)
+        return made.getvalue()
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        parts = [(name, archive.read(name)) for name in archive.namelist()]
+    place = draw.choice([0, 0, draw.randrange(len(parts))])  # first comes the pickle
+    name, part = parts[place]
+    kind = draw.randrange(6)
+    if kind == 0:
+        parts.pop(place)
+    elif kind == 1:
+        parts.append((draw.choice([name.upper(), name + "x", "data.pkl"]), part))
+    elif kind == 2:
+        other = draw.randrange(len(parts))
+        parts[place], parts[other] = (name, parts[other][1]), (parts[other][0], part)
+    elif kind == 3:
+        parts[place] = name, draw.choice([b"", part * 2, part[: len(part) // 2], b"\x80\x02N."])
+    elif kind == 4:  # numbers, such as sizes and strides, that are larger
+        large = draw.choice([b"M\xff\xff", b"J\xff\xff\xff\x7f", b"\x8a\x06\xff\xff\xff\xff\xff\x00"])
+        small = b"K" + bytes([draw.choice([2, 3, 4, 7, 8, 12, 14, 32])])
+        parts[place] = name, part.replace(small, large, draw.choice([-1, 1, 3]))
+    else:
+        parts[place] = name, damaged(part, draw)
+    return zipped(parts, draw.choice([zipfile.ZIP_STORED, zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED]))
+
+
+def zipped(parts, how=zipfile.ZIP_STORED):
+    """Put parts into an archive, with the right checksums."""
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", how) as archive:
+        for title, data in parts:
+            archive.writestr(title, data)
+    return made.getvalue()
+
+
+def _plain(value):
+    """Return mappings of every kind as dictionaries, in which something can be changed."""
+    return dict(value) if isinstance(value, dict) else value

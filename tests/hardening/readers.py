@@ -23,7 +23,14 @@ from randomset.paper.exhibit import Outcome
 from randomset.runs.inputs import NetworkInputs
 from randomset.training.config import MethodConfig
 from randomset.training.rival_storage import load_model, save_rival
-from tests.hardening.mutations import damaged, wrong_json, wrong_npz, wrong_safetensors, wrong_table
+from tests.hardening.mutations import (
+    damaged,
+    wrong_checkpoint,
+    wrong_json,
+    wrong_npz,
+    wrong_safetensors,
+    wrong_table,
+)
 
 
 @dataclass(frozen=True)
@@ -173,6 +180,30 @@ def softmax(kind=Softmax):
     return kind(backbone=backbones.mlp(4, (3,)), num_classes=3)
 
 
+def fitted(folder, resume=False, model=None):
+    """Train a network for an epoch of two batches, or go on with it."""
+    data = torch.rand(24, 4, generator=torch.Generator().manual_seed(0)), torch.arange(24) % 3
+    torch.manual_seed(0)
+    model = model or rs.RandomSetNetwork(backbones.mlp(4, (3,)), rs.Budget.powerset(3))
+    options = {"epochs": 1, "batch_size": 8, "workers": 0, "progress": False, "logger": False}
+    options["checkpoint_steps"] = 1
+    held = tuple(part[16:] for part in data)
+    return rs.fit(
+        model, tuple(part[:16] for part in data), held, out=folder, resume=resume, **options
+    ).history
+
+
+def write_checkpoint(folder):
+    """Leave the checkpoint between the two batches, so that there is something to go on with."""
+    fitted(folder, resume=True)
+    (folder / "checkpoints" / "previous.ckpt").replace(folder / "checkpoints" / "last.ckpt")
+
+
+def read_checkpoint(folder):
+    """Read a checkpoint as a training does that goes on from it."""
+    return fitted(folder, resume=folder / "checkpoints" / "last.ckpt")
+
+
 READERS = [
     Reader(
         "budget",
@@ -232,5 +263,6 @@ READERS = [
     Reader("parquet", "t.parquet", write_parquet, lambda f: load_source(str(f / "t.parquet")), damaged),
     Reader("idx", "idx", write_idx, lambda f: read_idx(f / "idx"), damaged),
     Reader("idx.gz", "idx.gz", write_idx, lambda f: read_idx(f / "idx.gz"), damaged),
+    Reader("checkpoint", "checkpoints/last.ckpt", write_checkpoint, read_checkpoint, wrong_checkpoint),
     Reader("weights", "w.pt", write_weights, lambda f: read_weights(f / "w.pt"), damaged),
 ]

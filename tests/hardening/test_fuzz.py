@@ -23,7 +23,9 @@ from randomset.data.sources import load_source
 from randomset.errors import FileFormatError, RandomSetError
 from randomset.nn.weights import read_weights
 from randomset.training.rival_storage import load_model
-from tests.hardening.readers import READERS, network
+from tests.commands import run
+from tests.hardening.mutations import zipped
+from tests.hardening.readers import READERS, fitted, network, read_checkpoint, write_checkpoint
 
 
 @pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.name)
@@ -75,6 +77,20 @@ class TestNothingIsRun:
         torch.save({"a": torch.ones(2), "b": trap}, tmp_path / "w.pt", _use_new_zipfile_serialization=not old)
         with pytest.raises(FileFormatError, match="more than weights"):
             read_weights(tmp_path / "w.pt")
+
+    @pytest.mark.parametrize("old", [False, True])
+    def test_checkpoints(self, trap, tmp_path, old):
+        write_checkpoint(tmp_path)
+        last = tmp_path / "checkpoints" / "last.ckpt"
+        content = torch.load(last, weights_only=True)
+        for name in content:
+            hostile = {**content, name: trap}
+            torch.save(hostile, last, _use_new_zipfile_serialization=not old)
+            with pytest.raises(FileFormatError, match=r"not whole, or no checkpoint; got .*last\.ckpt"):
+                read_checkpoint(tmp_path)
+        last.write_bytes(pickle.dumps(trap))
+        with pytest.raises(FileFormatError, match="no checkpoint"):
+            read_checkpoint(tmp_path)
 
     def test_networks(self, trap, tmp_path):
         torch.save(trap, tmp_path / "model.safetensors")
@@ -175,6 +191,103 @@ class TestClaims:
         )
         with pytest.raises(FileFormatError, match="not that of its weights"):
             load_model(tmp_path)
+
+    @pytest.mark.parametrize(
+        "made", [("builtins", "bytearray"), ("torch", "Tensor"), ("torch.storage", "UntypedStorage")]
+    )
+    def test_what_a_checkpoint_makes(self, tmp_path, made):
+        """torch lets a file ask for these, of any size."""
+        write_checkpoint(tmp_path)
+        call = b"c" + "\n".join((*made, "")).encode() + b"\x8a\x06" + struct.pack("<Q", 2**40)[:6] + b"\x85R."
+        parts = [("a/data.pkl", b"\x80\x02" + call), ("a/version", b"3\n"), ("a/byteorder", b"little")]
+        (tmp_path / "checkpoints" / "last.ckpt").write_bytes(zipped(parts))
+        with pytest.raises(FileFormatError, match=r"no checkpoint"):
+            read_checkpoint(tmp_path)
+
+    def test_a_checkpoint_that_is_packed(self, tmp_path):
+        write_checkpoint(tmp_path)
+        last = tmp_path / "checkpoints" / "last.ckpt"
+        content = torch.load(last, weights_only=True)
+        torch.save({**content, "more": torch.zeros(2**24)}, last)
+        with zipfile.ZipFile(last) as archive:
+            parts = [(name, archive.read(name)) for name in archive.namelist()]
+        last.write_bytes(zipped(parts, zipfile.ZIP_DEFLATED))
+        assert last.stat().st_size < 2**18
+        with pytest.raises(FileFormatError, match="packed"):
+            read_checkpoint(tmp_path)
+
+    def test_moments_that_are_larger_than_their_weights(self, tmp_path):
+        """One number in the file, which is repeated without end; torch would copy it."""
+        write_checkpoint(tmp_path)
+        last = tmp_path / "checkpoints" / "last.ckpt"
+        content = torch.load(last, weights_only=True)
+        content["optimizer_states"][0]["state"][0]["exp_avg"] = torch.zeros(1).expand(2**20, 2**20)
+        torch.save(content, last)
+        assert last.stat().st_size < 2**16
+        with pytest.raises(FileFormatError, match="does not fit the training"):
+            read_checkpoint(tmp_path)
+
+    @pytest.mark.parametrize("name", ["layout", "trained", "history", "best", "recipe"])
+    def test_lists_of_lists_of_the_same_lists(self, tmp_path, name):
+        """Small in the file; to write it out would take all memory."""
+        write_checkpoint(tmp_path)
+        last = tmp_path / "checkpoints" / "last.ckpt"
+        content = torch.load(last, weights_only=True)
+        endless: list[object] = ["x"]
+        for _ in range(60):
+            endless = [endless, endless]
+        content["randomset"][name] = {"batches": endless} if name in ("layout", "recipe") else endless
+        torch.save(content, last)
+        with pytest.raises(FileFormatError):
+            read_checkpoint(tmp_path)
+
+
+def test_checkpoints_of_another_network(tmp_path):
+    write_checkpoint(tmp_path)
+    last = tmp_path / "checkpoints" / "last.ckpt"
+    other = rs.RandomSetNetwork(rs.nn.backbones.mlp(4, (5,)), rs.Budget.powerset(3))
+    with pytest.raises(FileFormatError, match=r"of another network; got .*last\.ckpt"):
+        fitted(tmp_path, resume=last, model=other)
+    content, whole = torch.load(last, weights_only=True), last.read_bytes()
+    bias = "module.head.layers.0.bias"
+    for wrong in (torch.zeros(7, 1), torch.zeros(7, dtype=torch.double), torch.zeros(7, dtype=torch.cfloat)):
+        torch.save({**content, "state_dict": {**content["state_dict"], bias: wrong}}, last)
+        with pytest.raises(FileFormatError, match=rf"differs in 1 tensors, the first {bias}"):
+            read_checkpoint(tmp_path)
+    schedule = {**content["lr_schedulers"][0], "step": 5}  # which is what the training calls
+    torch.save({**content, "lr_schedulers": [schedule]}, last)
+    with pytest.raises(FileFormatError, match="does not fit the training"):
+        read_checkpoint(tmp_path)
+    last.write_bytes(whole)
+    assert read_checkpoint(tmp_path)
+
+
+@pytest.mark.slow
+def test_a_command_that_meets_damaged_checkpoints(tmp_path):
+    """It goes on from the one before, and says so; where that is damaged too, all stays as it was."""
+    small = ["--method", "softmax", "--backbone", "mlp", "--width", "8", "--epochs", "2"]
+    assert run("train", "digits", "--out", "run", *small, cwd=tmp_path).returncode == 0
+    folder = tmp_path / "run"
+    tested = (folder / "test.json").read_bytes()
+    (folder / "test.json").unlink()
+    (folder / "checkpoints" / "last.ckpt").write_bytes(pickle.dumps(Path))
+    done = run("train", "--out", "run", "--resume", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "Going on from the one before it, run/checkpoints/previous.ckpt, after epoch 1" in done.stderr
+    assert (folder / "test.json").read_bytes() == tested
+    (folder / "test.json").unlink()
+    for name in ("last.ckpt", "previous.ckpt"):
+        (folder / "checkpoints" / name).write_bytes(pickle.dumps(Path))
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    done = run("train", "--out", "run", "--resume", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert "last.ckpt" in done.stderr.splitlines()[-1]
+    assert "Start anew in another folder" in done.stderr
+    after = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    assert {path: part for path, part in after.items() if path.name != "seconds.json"} == {
+        path: part for path, part in before.items() if path.name != "seconds.json"
+    }
 
 
 def rewritten(path, name, change):

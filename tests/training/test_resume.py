@@ -1,5 +1,6 @@
 """Stopping and going on: at any batch, by any means, with the weights of a run that never stopped."""
 
+import os
 import random
 import shutil
 import signal
@@ -244,21 +245,83 @@ class TestFiles:
         assert report.best["val_accuracy"] > report.last["val_accuracy"]
 
     @pytest.mark.parametrize("size", [0, 1, 100, 0.5, -1])
-    def test_a_truncated_checkpoint_is_refused_by_name(self, digits, run, size):
+    def test_the_one_before_a_truncated_checkpoint(self, digits, run, size):
         whole = (run / "last.ckpt").read_bytes()
-        (run / "last.ckpt").write_bytes(whole[: int(size * len(whole)) if size == 0.5 else size])
+        cut = whole[: int(size * len(whole)) if size == 0.5 else size]
+        (run / "last.ckpt").write_bytes(cut)
         before = (run / "previous.ckpt").read_bytes()
-        with pytest.raises(FileFormatError, match=r"last\.ckpt.*previous\.ckpt"):
+        with pytest.raises(FileFormatError, match=r"not whole.*last\.ckpt"):
+            train(network(), *digits, out=run.parent, resume=run / "last.ckpt")
+        assert (run / "last.ckpt").read_bytes() == cut
+        model = network()
+        with pytest.warns(
+            RandomSetWarning, match=r"last\.ckpt.*Going on from .*previous\.ckpt, after epoch 2"
+        ):
+            assert len(train(model, *digits, out=run.parent, resume=True).history) == 3
+        assert (run / "previous.ckpt").read_bytes() == before  # and not the one that is worse
+        again = network()
+        train(again, *digits, out=run.parent, resume=True)
+        assert_same(model, again)
+
+    def test_a_bit_of_the_weights(self, digits, run):
+        """It is no matter to torch, which would go on with other weights."""
+        whole = bytearray((run / "last.ckpt").read_bytes())
+        weights = torch.load(run / "last.ckpt", weights_only=True)["state_dict"][
+            "module.head.layers.0.weight"
+        ]
+        place = whole.index(weights.numpy().tobytes())
+        whole[place + 2] ^= 1
+        (run / "last.ckpt").write_bytes(whole)
+        assert torch.load(run / "last.ckpt", weights_only=True)
+        with pytest.warns(RandomSetWarning, match=r"is damaged\. Going on from .*previous\.ckpt"):
             train(network(), *digits, out=run.parent, resume=True)
+
+    def test_no_good_checkpoint(self, digits, run):
+        for name in ("last.ckpt", "previous.ckpt"):
+            (run / name).write_bytes(b"half")
+        kept = {path: path.read_bytes() for path in run.parent.rglob("*") if path.is_file()}
+        with pytest.raises(
+            FileFormatError, match=r"last\.ckpt.*previous\.ckpt.*Start anew in another folder"
+        ):
+            train(network(), *digits, out=run.parent, resume=True)
+        assert {path: path.read_bytes() for path in run.parent.rglob("*") if path.is_file()} == kept
+
+    def test_a_last_checkpoint_that_is_lost(self, digits, run):
+        (run / "last.ckpt").unlink()
+        with pytest.warns(RandomSetWarning, match=r"no checkpoint to go on from.*previous\.ckpt"):
+            assert len(train(network(), *digits, out=run.parent, resume=True).history) == 3
+
+    def test_killed_before_the_next_checkpoint(self, digits, run, monkeypatch):
+        """A damaged checkpoint never takes the place of the one before it."""
+        (run / "last.ckpt").write_bytes(b"half")
+        before = (run / "previous.ckpt").read_bytes()
+        real = os.replace
+
+        def dying(source, target):
+            if str(target).endswith("last.ckpt"):
+                raise RuntimeError("killed")
+            real(source, target)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "replace", dying)
+            with (
+                pytest.warns(RandomSetWarning, match="Going on"),
+                pytest.raises(RuntimeError, match="killed"),
+            ):
+                train(network(), *digits, out=run.parent, resume=True)
         assert (run / "previous.ckpt").read_bytes() == before
-        resumed = train(network(), *digits, out=run.parent, resume=run / "previous.ckpt")
-        assert len(resumed.history) == 3
+
+    def test_fewer_epochs_than_were_seen(self, digits, tmp_path):
+        recipe = rs.Recipe(schedule="constant")
+        train(network(), *digits, out=tmp_path, recipe=recipe)
+        with pytest.raises(RandomSetError, match=r"more epochs than are asked for; got epochs=2; expected 3"):
+            train(network(), *digits, out=tmp_path, recipe=recipe, epochs=2, resume=True)
 
     def test_foreign_checkpoints(self, digits, run):
         for content in ({"state_dict": {}}, [1, 2], {"randomset": {"format": "other"}}):
             torch.save(content, run / "last.ckpt")
             with pytest.raises(FileFormatError, match=r"not written by randomset.*last\.ckpt"):
-                train(network(), *digits, out=run.parent, resume=True)
+                train(network(), *digits, out=run.parent, resume=run / "last.ckpt")
 
     def test_a_checkpoint_never_runs_code(self, digits, run, tmp_path):
         class Evil:
@@ -267,7 +330,7 @@ class TestFiles:
 
         torch.save({"randomset": Evil()}, run / "last.ckpt")
         with pytest.raises(FileFormatError, match=r"last\.ckpt"):
-            train(network(), *digits, out=run.parent, resume=True)
+            train(network(), *digits, out=run.parent, resume=run / "last.ckpt")
         assert not (tmp_path / "evil").exists()
 
     def test_a_checkpoint_of_another_network(self, digits, run):
@@ -295,7 +358,7 @@ class TestFiles:
         del content["randomset"]["seed"]
         torch.save(content, run / "last.ckpt")
         with pytest.raises(FileFormatError, match=r"lacks some of its parts.*last\.ckpt"):
-            train(network(), *digits, out=run.parent, resume=True)
+            train(network(), *digits, out=run.parent, resume=run / "last.ckpt")
 
     def test_a_run_is_not_overwritten(self, digits, run):
         before = (run / "last.ckpt").read_bytes()

@@ -1,4 +1,4 @@
-"""Checkpoints: written whole or not at all, checked before they are trusted, and signals that end in one."""
+"""Checkpoints that are written: whole or not at all, and signals that end in one."""
 
 from __future__ import annotations
 
@@ -10,19 +10,15 @@ import time
 from pathlib import Path
 from typing import Any
 
-import torch
 from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import Checkpoint
 
-from randomset.belief.storage import check_version, replacing
-from randomset.errors import FileFormatError, RandomSetError, WriteError
-from randomset.training.engine import Engine
+from randomset.belief.storage import replacing
+from randomset.errors import WriteError
 from randomset.training.loaders import EpochLoader
-from randomset.training.recipe import Recipe
+from randomset.training.resuming import FORMAT, VERSION
 
-__all__ = ["RunCheckpoints", "Stopped", "checked_checkpoint", "write_history"]
-
-FORMAT, VERSION = "randomset.checkpoint", 1
+__all__ = ["RunCheckpoints", "Stopped", "write_history"]
 
 
 class Stopped(Exception):
@@ -45,10 +41,13 @@ class RunCheckpoints(Checkpoint):
         steps: int | None,
         minutes: float,
         resumed: dict[str, Any] | None,
+        from_previous: bool = False,
     ) -> None:
         self.folder, self.loader = folder, loader
         self.steps, self.minutes = steps, minutes
         self.resumed = resumed
+        self.begun = False
+        self._from_previous = from_previous
         self.best: tuple[float, float] | None = None
         self.received: int | None = None
         self.within_epoch = False
@@ -58,10 +57,10 @@ class RunCheckpoints(Checkpoint):
     # -- when -----------------------------------------------------------------------------------
 
     def on_train_start(self, trainer: Trainer, engine: Any) -> None:  # noqa: D102
-        if self.resumed is not None:
-            state = self.resumed["randomset"]
+        if (state := self.resumed) is not None:
             engine.restore(state, within_epoch=state["position"] > 0)
             self.best = None if state["best"] is None else tuple(state["best"])
+        self.begun = True
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
                 self._handlers[number] = signal.signal(number, self._note_signal)
@@ -123,8 +122,10 @@ class RunCheckpoints(Checkpoint):
         try:
             trainer.save_checkpoint(temporary)  # by all processes; one of them writes
             if trainer.is_global_zero:
-                if name == "last.ckpt" and path.exists():
-                    self._keep_as_previous(path)
+                if name == "last.ckpt":
+                    if path.exists() and not self._from_previous:  # else it is worse than the one before it
+                        self._keep_as_previous(path)
+                    self._from_previous = False
                 os.replace(temporary, path)
         except OSError as error:
             for part in self.folder.glob(".*.part"):  # it would take the room that is missing
@@ -153,74 +154,6 @@ class RunCheckpoints(Checkpoint):
             "best": None if self.best is None else list(self.best),
             **engine.state_for_checkpoint(),
         }
-
-
-def checked_checkpoint(path: Path, engine: Engine, loader: Any = None) -> dict[str, Any]:
-    """Read a checkpoint, without running anything inside; refuse, by name, what is not ours or not whole."""
-    if not path.is_file():
-        raise FileFormatError(
-            "there is no checkpoint to go on from", got=str(path), remedy="Start without resume"
-        )
-    spare = path.with_name("previous.ckpt")
-    remedy = f"The one before it is {spare}: give it to resume" if spare.exists() and spare != path else ""
-    try:
-        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # whatever a damaged file makes torch say
-        raise FileFormatError(
-            "the checkpoint is not whole, or no checkpoint",
-            got=f"{path}: {(str(error) or type(error).__name__).splitlines()[0][:120]}",
-            remedy=remedy,
-        ) from None
-    state = checkpoint.get("randomset") if isinstance(checkpoint, dict) else None
-    if not isinstance(state, dict) or state.get("format") != FORMAT:
-        raise FileFormatError("this checkpoint was not written by randomset", got=str(path), remedy=remedy)
-    check_version(state.get("version"), VERSION, "the checkpoint", path)
-    needed = {
-        "history",
-        "sums",
-        "seconds",
-        "recipe",
-        "seed",
-        "trained",
-        "epoch",
-        "position",
-        "layout",
-        "best",
-    }
-    if not needed <= set(state) or not {"state_dict", "optimizer_states", "loops"} <= set(checkpoint):
-        raise FileFormatError("the checkpoint lacks some of its parts", got=str(path), remedy=remedy)
-    ours, theirs = engine.state_dict(), checkpoint["state_dict"]
-    wrong = [name for name in ours if name not in theirs or theirs[name].shape != ours[name].shape]
-    wrong += [name for name in theirs if name not in ours]
-    if wrong:
-        raise FileFormatError(
-            "the checkpoint is of another network",
-            got=f"{path}, which differs in {len(wrong)} tensors, the first {wrong[0]}",
-            remedy="Resume with the network that was being trained",
-        )
-    if changed := engine.recipe.differences(Recipe.from_dict(state["recipe"])):
-        raise RandomSetError(
-            "the checkpoint was trained by another recipe",
-            got=", ".join(changed),
-            remedy="Resume with the old recipe; to train these weights further, call fit with another folder",
-        )
-    if state["trained"] != engine.state_for_checkpoint()["trained"]:
-        raise RandomSetError(
-            "other weights are to be trained than before",
-            got=f"{len(engine.state_for_checkpoint()['trained'])} tensors",
-            expected=f"the {len(state['trained'])} that were trained",
-            remedy="Freeze the same parts as before",
-        )
-    layout = loader.layout if isinstance(loader, EpochLoader) else None
-    if loader is not None and layout != state["layout"]:
-        raise RandomSetError(
-            "the data are not those that the training began with",
-            got=str(layout),
-            expected=str(state["layout"]),
-        )
-    if state["seed"] != engine.seed:
-        raise RandomSetError("the checkpoint has another seed", got=engine.seed, expected=str(state["seed"]))
-    return checkpoint
 
 
 def write_history(history: list[dict[str, float]], path: Path) -> None:

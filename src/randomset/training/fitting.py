@@ -76,7 +76,8 @@ def fit(
             seed torch before you build it.
         out: a run folder for metrics.csv, checkpoints and TensorBoard's logs. Without it nothing is written.
         resume: whether to go on from the run folder's last checkpoint, or the path of another one. If the
-            folder has none, training starts from the beginning.
+            folder has none, training starts from the beginning; if its last one is damaged, it goes on from
+            the one before, with a warning.
         keep: which weights the network has in the end. "best" needs a run folder and validation data.
         calibrated: whether to calibrate the network on the validation data afterwards; None does where both
             the network and the data allow it.
@@ -92,8 +93,9 @@ def fit(
         import lightning
     except ImportError:
         raise MissingPackageError("lightning", "train") from None
-    from randomset.training.checkpoints import RunCheckpoints, Stopped, checked_checkpoint
+    from randomset.training.checkpoints import RunCheckpoints, Stopped
     from randomset.training.engine import Engine
+    from randomset.training.resuming import checked_checkpoint, found_checkpoint
 
     plan = Recipe.named(recipe, epochs=epochs, batch_size=batch_size, learning_rate=learning_rate)
     if loss is None:
@@ -118,20 +120,21 @@ def fit(
             "there are no validation data", got=f"keep={keep!r}, calibrated={calibrated}", remedy="Give val=…"
         )
     place = None if folder is None else _checkpoint_folder(folder, resume)
-    start = _start(place, resume)
     before = getattr(network, "calibration", None)
     if before is not None:
         network.calibration = None  # type: ignore[assignment]  # it belongs to the weights of before
     try:
         engine = Engine(network, loss.to(_device_of(network)), plan, seed)
-        resumed = None if start is None else checked_checkpoint(start, engine, loader)
+        found = None if place is None else found_checkpoint(place, resume, engine, loader)
     except RandomSetError:
         if before is not None:
             network.calibration = before
         raise
-    begun = 0 if resumed is None else resumed["randomset"]["epoch"]
+    start, resumed = (None, None) if found is None else (found[0], found[1]["randomset"])
+    del found  # its tensors: they are as large as the network several times over
+    begun = 0 if resumed is None else resumed["epoch"]
     if resumed is not None and isinstance(loader, EpochLoader):
-        loader.start_at(begun, resumed["randomset"]["position"])
+        loader.start_at(begun, resumed["position"])
 
     callbacks = trainer_options.pop("callbacks", None) or []
     callbacks = list(callbacks) if isinstance(callbacks, (list, tuple)) else [callbacks]
@@ -142,6 +145,7 @@ def fit(
             steps=checkpoint_steps,
             minutes=checkpoint_minutes,
             resumed=resumed,
+            from_previous=start is not None and start.resolve() == (place / "previous.ckpt").resolve(),
         )
         callbacks.append(keeper)
     home, mode = _device_of(network), network.training
@@ -169,11 +173,17 @@ def fit(
             if isinstance(end.__context__, KeyboardInterrupt):  # Lightning ends the process on Ctrl-C
                 raise KeyboardInterrupt from None
             raise
+        except Exception as error:
+            if start is None or keeper.begun or isinstance(error, RandomSetError):
+                raise
+            raise FileFormatError(  # what no check of ours has found
+                "the training cannot be taken up from the checkpoint", got=f"{start}: {error!r:.200}"
+            ) from error
         finally:
             network.to(home).train(mode)
     if keep == "best" and place is not None and (place / "best.ckpt").exists():
         engine.load_state_dict(checked_checkpoint(place / "best.ckpt", engine)["state_dict"])
-    history = engine.history or (resumed["randomset"]["history"] if resumed else [])
+    history = engine.history or (resumed["history"] if resumed else [])
     wanted = hasattr(network, "calibration") if calibrated is None else calibrated
     calibration = None
     if wanted and validated:
@@ -283,15 +293,6 @@ def _checkpoint_folder(folder: Path, resume: Any) -> Path:
     except OSError as error:
         raise FileFormatError("the run folder cannot be made", got=f"{folder}: {error.strerror}") from None
     return place
-
-
-def _start(place: Path | None, resume: bool | str | os.PathLike[str]) -> Path | None:
-    """Return the checkpoint to go on from, if any."""
-    if not resume or place is None:
-        return None
-    if resume is not True:
-        return Path(resume).expanduser()
-    return place / "last.ckpt" if (place / "last.ckpt").exists() else None
 
 
 def _stopped(number: int | None, checkpoint: Path, folder: Path | None) -> TrainingStopped:

@@ -1,0 +1,275 @@
+"""Checkpoints that are read: nothing in them is run, and the one before takes the place of a damaged one."""
+
+from __future__ import annotations
+
+import os
+import pickletools
+import warnings
+import zipfile
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from randomset.belief.storage import check_version
+from randomset.budgeting.inputs import is_whole
+from randomset.errors import FileFormatError, RandomSetError, RandomSetWarning
+from randomset.training.loaders import EpochLoader
+from randomset.training.recipe import Recipe
+
+if TYPE_CHECKING:
+    from randomset.training.engine import Engine
+
+__all__ = ["FORMAT", "VERSION", "checked_checkpoint", "found_checkpoint"]
+
+FORMAT, VERSION = "randomset.checkpoint", 1
+
+_MOMENTS = {
+    "adam": {"step", "exp_avg", "exp_avg_sq"},
+    "adamw": {"step", "exp_avg", "exp_avg_sq"},
+    "sgd": {"momentum_buffer"},
+}
+_COUNTS = {"ready", "started", "processed", "completed", "_batches_that_stepped"}
+_Content = dict[str, Any]
+
+
+class _Damaged(FileFormatError):
+    """A checkpoint that is of no use to anybody, so that the one before it may take its place."""
+
+
+def found_checkpoint(
+    place: Path, resume: bool | str | os.PathLike[str], engine: Engine, loader: Any
+) -> tuple[Path, _Content] | None:
+    """Return the checkpoint to go on from, and what is in it; None where a training begins.
+
+    Of a folder's own, the last one; where that is damaged or lost, the one before it, and a warning says so.
+    """
+    if not resume:
+        return None
+    if resume is not True:
+        path = Path(resume).expanduser()
+        return path, checked_checkpoint(path, engine, loader)
+    last, previous = place / "last.ckpt", place / "previous.ckpt"
+    if not last.exists() and not previous.exists():
+        return None
+    try:
+        content, path = _read(last), last
+    except _Damaged as error:
+        try:
+            content, path = _read(previous), previous
+        except _Damaged as another:
+            raise FileFormatError(f"{error}; {another}. Start anew in another folder") from None
+        done = f"Going on from the one before it, {path}, after epoch {content['randomset']['epoch']}"
+        warnings.warn(f"{error}. {done}", RandomSetWarning, stacklevel=4)
+    return path, _fitting(content, path, engine, loader)
+
+
+def checked_checkpoint(path: Path, engine: Engine, loader: Any = None) -> _Content:
+    """Read a checkpoint, without running anything inside; refuse, by name, what is not ours or not whole."""
+    try:
+        content = _read(path)
+    except _Damaged as error:
+        raise FileFormatError(f"{error}. Give another one, or start without resume") from None
+    return _fitting(content, path, engine, loader)
+
+
+# -- whole, and ours ------------------------------------------------------------------------------
+
+
+def _read(path: Path) -> _Content:
+    """Read a file that is a checkpoint of ours, of whatever network."""
+    if not path.is_file():
+        raise _Damaged("there is no checkpoint to go on from", got=str(path))
+    try:
+        _check_archive(path)
+        content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except Exception as error:  # whatever a damaged file makes torch say
+        raise _Damaged(
+            "the checkpoint is not whole, or no checkpoint",
+            got=f"{path}: {(str(error) or type(error).__name__).splitlines()[0][:120]}",
+        ) from None
+    state = content.get("randomset") if isinstance(content, dict) else None
+    form = state.get("format") if isinstance(state, dict) else None
+    if not isinstance(state, dict) or not isinstance(form, str) or form != FORMAT:
+        raise _Damaged("this checkpoint was not written by randomset", got=str(path))
+    version = state.get("version")
+    check_version(version if isinstance(version, (int, str)) else None, VERSION, "the checkpoint", path)
+    try:
+        wrong = [name for name, right in _PARTS.items() if not right(content[name])]
+        wrong += [name for name, right in _STATE.items() if not right(state[name])]
+    except Exception as error:  # of Python, where something is missing or of another kind
+        wrong = [f"{error!r:.60}"]
+    if wrong:
+        raise _Damaged("the checkpoint lacks some of its parts", got=f"{path}: {wrong[0]}")
+    return content
+
+
+def _check_archive(path: Path) -> None:
+    """Refuse an archive that torch would not write: damaged, packed, or claiming more than it holds.
+
+    torch does not look at the checksums.
+    """
+    with zipfile.ZipFile(path) as archive:
+        parts = archive.infolist()
+        names = [part.filename.casefold() for part in parts]
+        whole = all(part.compress_type == zipfile.ZIP_STORED for part in parts)
+        if not whole or sum(part.file_size for part in parts) > path.stat().st_size:
+            raise ValueError("an archive that is packed")
+        pickles = [name for name in archive.namelist() if name.casefold().endswith("data.pkl")]
+        if len(set(names)) < len(names) or len(pickles) != 1:
+            raise ValueError("an archive with two parts of one name")
+        if (broken := archive.testzip()) is not None:
+            raise ValueError(f"its part {broken} is damaged")
+        for _, given, _ in pickletools.genops(archive.read(pickles[0])):
+            if isinstance(given, str) and given.endswith(" bytearray"):  # of any size, all of it written to
+                raise ValueError("it holds what no checkpoint does")
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float)
+
+
+def _are_numbers(value: Any, *needed: str) -> bool:
+    """Say whether this is a row of numbers by name, with those that are needed."""
+    return (
+        type(value) is dict
+        and set(needed) <= set(value)
+        and all(type(name) is str and _is_number(number) for name, number in value.items())
+    )
+
+
+def _are_counts(loops: Any) -> bool:
+    """Say whether what counts batches and epochs are counts."""
+    return all(
+        _are_counts(part)
+        if isinstance(part, dict)
+        else is_whole(part, 0)
+        if name in _COUNTS
+        else name != "is_last_batch" or type(part) is bool
+        for name, part in loops.items()
+    )
+
+
+_PARTS: dict[str, Any] = {
+    "state_dict": lambda part: all(isinstance(tensor, Tensor) for tensor in part.values()),
+    "optimizer_states": lambda part: len(part) == 1,
+    "lr_schedulers": lambda part: len(part) == 1,
+    "loops": lambda part: bool(part["fit_loop"]) and _are_counts(part),
+    "epoch": lambda part: is_whole(part, 0),
+    "global_step": lambda part: is_whole(part, 0),
+}
+_STATE: dict[str, Any] = {
+    "history": lambda rows: (
+        type(rows) is list and all(_are_numbers(r, "epoch", "step", "loss") for r in rows)
+    ),
+    "sums": _are_numbers,
+    "seconds": _is_number,
+    "recipe": lambda fields: type(fields) is dict,
+    "seed": lambda seed: type(seed) is int,
+    "trained": lambda names: type(names) is list and all(type(name) is str for name in names),
+    "epoch": lambda epoch: is_whole(epoch, 0),
+    "position": lambda position: is_whole(position, 0),
+    "layout": lambda layout: layout is None or _are_numbers(layout, "batches"),
+    "best": lambda best: best is None or (len(best) == 2 and all(map(_is_number, best))),
+}
+
+
+# -- of this training -----------------------------------------------------------------------------
+
+
+def _fitting(checkpoint: _Content, path: Path, engine: Engine, loader: Any) -> _Content:
+    """Return a checkpoint if it is one of this network, recipe, seed and data, or say what is not."""
+    state = checkpoint["randomset"]
+    ours, theirs = engine.state_dict(), checkpoint["state_dict"]
+    wrong = [
+        name
+        for name in ours
+        if name not in theirs
+        or (theirs[name].shape, theirs[name].dtype) != (ours[name].shape, ours[name].dtype)
+    ]
+    wrong += [name for name in theirs if name not in ours]
+    if wrong:
+        raise FileFormatError(
+            "the checkpoint is of another network",
+            got=f"{path}, which differs in {len(wrong)} tensors, the first {wrong[0]!s:.80}",
+            remedy="Resume with the network that was being trained",
+        )
+    try:
+        recipe = Recipe.from_dict(state["recipe"])
+    except (TypeError, ValueError) as error:
+        raise FileFormatError("the checkpoint's recipe cannot be read", got=f"{path}: {error}") from None
+    if changed := engine.recipe.differences(recipe):
+        raise RandomSetError(
+            "the checkpoint was trained by another recipe",
+            got=", ".join(changed),
+            remedy="Resume with the old recipe; to train these weights further, call fit with another folder",
+        )
+    if state["trained"] != engine.state_for_checkpoint()["trained"]:
+        raise RandomSetError(
+            "other weights are to be trained than before",
+            got=f"{len(engine.state_for_checkpoint()['trained'])} tensors",
+            expected=f"the {len(state['trained'])} that were trained",
+            remedy="Freeze the same parts as before",
+        )
+    layout = loader.layout if isinstance(loader, EpochLoader) else None
+    if loader is not None and layout != state["layout"]:
+        raise RandomSetError(
+            "the data are not those that the training began with",
+            got=str(layout),
+            expected=str(state["layout"]),
+        )
+    if state["seed"] != engine.seed:
+        raise RandomSetError("the checkpoint has another seed", got=engine.seed, expected=str(state["seed"]))
+    if len(state["history"]) > engine.recipe.epochs:
+        raise RandomSetError(
+            "the checkpoint has seen more epochs than are asked for",
+            got=f"epochs={engine.recipe.epochs}",
+            expected=f"{len(state['history'])} or more",
+        )
+    try:
+        fits = _is_place(state, layout) and _is_of_optimizer(checkpoint, engine)
+    except Exception:  # of Python, where something is missing or of another kind
+        fits = False
+    if not fits:
+        raise FileFormatError("the checkpoint does not fit the training that it says it is of", got=str(path))
+    return checkpoint
+
+
+def _is_place(state: _Content, layout: dict[str, int] | None) -> bool:
+    """Say whether there is such a place in the data."""
+    position = state["position"]
+    inside = position == 0 or (layout is not None and position < layout["batches"])
+    return inside and state["epoch"] == len(state["history"]) and (not position or "samples" in state["sums"])
+
+
+def _is_of_optimizer(checkpoint: _Content, engine: Engine) -> bool:
+    """Say whether optimiser and schedule can take up their states: torch copies whatever it is given."""
+    optimizer = engine.recipe.optimizer_for([engine.module, engine.loss])
+    scheduler = engine.recipe.scheduler_for(optimizer, 1)["scheduler"]
+    usual, (theirs,) = optimizer.state_dict(), checkpoint["optimizer_states"]
+    for own, found in zip(usual["param_groups"], theirs["param_groups"], strict=True):
+        if not _is_number(found["lr"]) or any(found[k] != own[k] for k in own if k in found and k != "lr"):
+            return False
+    every = dict(enumerate(chain.from_iterable(group["params"] for group in optimizer.param_groups)))
+    for place, moments in theirs["state"].items():
+        if set(moments) != _MOMENTS[engine.recipe.optimizer]:
+            return False
+        for name, tensor in moments.items():
+            shape = () if name == "step" else every[place].shape
+            if not tensor.is_floating_point() or tensor.shape != shape:
+                return False
+    planned, (stored,) = scheduler.state_dict(), checkpoint["lr_schedulers"]
+    methods = {name for name in dir(scheduler) if callable(getattr(scheduler, name))} | {"optimizer"}
+    alike = all(_are_alike(planned[name], stored[name]) for name in planned if name in stored)
+    return alike and not methods & set(stored)
+
+
+def _are_alike(one: Any, other: Any) -> bool:
+    """Say whether two values of a schedule are of the same kind."""
+    if isinstance(one, list):
+        return type(other) is list and len(one) == len(other) and all(map(_are_alike, one, other))
+    if _is_number(one):
+        return _is_number(other)
+    return type(one) is type(other) and (one == other or type(one) is bool)
