@@ -56,6 +56,70 @@ class TestReplacing:
         assert not contents(tmp_path)
 
 
+class TestPowerCuts:
+    """Contents reach the disk before the name does, or a name could be left with nothing in it."""
+
+    @pytest.fixture
+    def steps(self, monkeypatch):
+        """What is asked of the system, in order."""
+        seen, sync, replace = [], os.fsync, os.replace
+
+        def noted_sync(file):
+            place = Path(os.readlink(f"/proc/self/fd/{file}"))
+            seen.append(("sync", place.name, None if place.is_dir() else place.stat().st_size))
+            sync(file)
+
+        def noted_replace(source, target):
+            replace(source, target)
+            seen.append(("replace", Path(target).name, Path(target).stat().st_size))
+
+        if not Path("/proc/self/fd").exists():
+            pytest.skip("there is no /proc")
+        monkeypatch.setattr(os, "fsync", noted_sync)
+        monkeypatch.setattr(os, "replace", noted_replace)
+        return seen
+
+    def test_contents_name_folder(self, tmp_path, steps):
+        with replacing(tmp_path / "a") as temporary:
+            temporary.write_text("whole")
+        (first, part, size), *rest = steps
+        assert (first, part.startswith(".a."), size) == ("sync", True, 5)
+        assert rest == [("replace", "a", 5), ("sync", tmp_path.name, None)]
+
+    def test_checkpoints(self, tmp_path, steps):
+        x, y = torch.rand(16, 4), torch.arange(16) % 3
+        network = rs.RandomSetNetwork(backbones.mlp(4, (3,)), rs.Budget.singletons(3))
+        rs.fit(network, (x, y), epochs=2, out=tmp_path, progress=False, workers=0, logger=False)
+        names = {"last.ckpt": 2, "metrics.csv": 2, "model.safetensors": 1}
+        for name, count in names.items():
+            places = [place for place, step in enumerate(steps) if step[:2] == ("replace", name)]
+            assert len(places) == count
+            for place in places:
+                (before, _, size), (_, _, now), (after, folder, _) = steps[place - 1 : place + 2]
+                assert (before, after, size) == ("sync", "sync", now)
+                assert folder == ("checkpoints" if name.endswith("ckpt") else tmp_path.name)
+
+    @pytest.mark.parametrize("code", [errno.EINVAL, errno.ENOTSUP])
+    def test_a_file_system_that_cannot(self, tmp_path, monkeypatch, code):
+        def refuse(file):
+            raise OSError(code, os.strerror(code))
+
+        monkeypatch.setattr(os, "fsync", refuse)
+        with replacing(tmp_path / "a") as temporary:
+            temporary.write_text("whole")
+        assert contents(tmp_path) == {tmp_path / "a": b"whole"}
+
+    def test_a_disk_that_is_full_after_all(self, tmp_path, monkeypatch):
+        def full(file):
+            raise FULL
+
+        (tmp_path / "a").write_text("good")
+        monkeypatch.setattr(os, "fsync", full)
+        with pytest.raises(WriteError, match="No space left"), replacing(tmp_path / "a") as temporary:
+            temporary.write_text("ba")
+        assert contents(tmp_path) == {tmp_path / "a": b"good"}
+
+
 def test_what_safetensors_says_of_a_disk(tmp_path):
     resource = pytest.importorskip("resource")
     network = rs.RandomSetNetwork(backbones.mlp(4, (3,)), rs.Budget.singletons(3))

@@ -5,11 +5,12 @@ Tensors go into safetensors files, all else into JSON. Never pickle.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ __all__ = [
     "check_version",
     "expanded",
     "load",
+    "put_in_place",
     "read_document",
     "replacing",
     "save",
@@ -72,13 +74,37 @@ def replacing(path: Path) -> Iterator[Path]:
         mask = os.umask(0)
         os.umask(mask)
         os.chmod(temporary, 0o666 & ~mask)  # a temporary file is its owner's alone
-        os.replace(temporary, path)
+        put_in_place(temporary, path)
     except RandomSetError:
         raise
     except OSError as error:
         raise WriteError("the file cannot be written", path, error) from error
     finally:
         Path(temporary).unlink(missing_ok=True)
+
+
+def put_in_place(temporary: str | os.PathLike[str], path: Path) -> None:
+    """Let a file take the place of another such that a power cut leaves one of them, and that one whole.
+
+    The contents go to the disk before the name, and then the name; where a file system cannot do that, the
+    file takes its place all the same.
+    """
+    with open(temporary, "rb+") as file:
+        try:
+            os.fsync(file.fileno())
+        except OSError as error:  # a disk that is full may say so only here
+            if error.errno not in _NO_SYNC:
+                raise
+    os.replace(temporary, path)
+    with suppress(OSError):  # some systems do not open folders
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+_NO_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
 
 
 def save_tensors(tensors: Mapping[str, Tensor], path: Path, header: dict[str, str] | None = None) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import Checkpoint
 
-from randomset.belief.storage import replacing
+from randomset.belief.storage import put_in_place, replacing
 from randomset.errors import WriteError
 from randomset.training.loaders import EpochLoader
 from randomset.training.resuming import FORMAT, VERSION
@@ -126,7 +126,7 @@ class RunCheckpoints(Checkpoint):
                     if path.exists() and not self._from_previous:  # else it is worse than the one before it
                         self._keep_as_previous(path)
                     self._from_previous = False
-                os.replace(temporary, path)
+                put_in_place(temporary, path)
         except OSError as error:
             for part in self.folder.glob(".*.part"):  # it would take the room that is missing
                 part.unlink(missing_ok=True)
@@ -140,7 +140,7 @@ class RunCheckpoints(Checkpoint):
             os.link(path, previous)
         except OSError:  # a file system without links
             shutil.copyfile(path, previous)
-        os.replace(previous, self.folder / "previous.ckpt")
+        os.replace(previous, self.folder / "previous.ckpt")  # a link is on the disk already
 
     def on_save_checkpoint(self, trainer: Trainer, engine: Any, checkpoint: dict[str, Any]) -> None:
         """Add what Lightning's checkpoint lacks."""
