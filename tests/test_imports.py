@@ -12,7 +12,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "randomset"
 # A room may import itself and what stands before it. Rooms on one line do not know each other.
 ORDER = [
     ["errors", "progress"],
-    ["vision"],
+    ["vision", "folders"],
     ["belief"],
     ["budgeting"],
     ["nn", "baselines"],

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from randomset.evaluation import Evaluation
-from randomset.runs.folders import alone_in
+from randomset.folders import alone_in
 from tests.commands import run, run_here, threshold_of
 
 

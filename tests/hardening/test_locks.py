@@ -5,13 +5,17 @@ import multiprocessing
 import os
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+import torch
 
+import randomset as rs
 from randomset.errors import RandomSetError
-from randomset.runs.folders import alone_in, check_writable
+from randomset.folders import alone_in, alone_in_out, check_writable
 from tests.commands import run
+from tests.hardening.readers import fitted
 
 fcntl = pytest.importorskip("fcntl")
 FORK = multiprocessing.get_context("fork")
@@ -149,6 +153,77 @@ def test_a_place_that_cannot_be(tmp_path):
     if Path("/proc/self").exists():
         with pytest.raises(RandomSetError, match="cannot be written there"):
             check_writable(Path("/proc/self/below/x"))
+
+
+class TestFit:
+    """`fit` takes the lock that commands take."""
+
+    def test_alone(self, tmp_path):
+        """In a thread, since whoever holds the lock in this one may call it."""
+        with alone_in(tmp_path), ThreadPoolExecutor() as other:
+            with pytest.raises(RandomSetError, match="another process works in this folder"):
+                other.submit(fitted, tmp_path).result()
+            assert [path.name for path in tmp_path.iterdir()] == [".lock"]
+        assert fitted(tmp_path)
+        assert not (tmp_path / ".lock").exists()
+
+    def test_another_process_is_refused_meanwhile(self, tmp_path):
+        seen = []
+
+        class Watching(torch.utils.data.Dataset):
+            def __len__(self):
+                return 8
+
+            def __getitem__(self, place):
+                if place == 0:
+                    visitor = FORK.Process(target=_visit, args=(tmp_path,))
+                    visitor.start()
+                    visitor.join()
+                    seen.append(visitor.exitcode)
+                return torch.ones(4), place % 3
+
+        network = rs.RandomSetNetwork(rs.nn.backbones.mlp(4, (3,)), rs.Budget.singletons(3))
+        rs.fit(network, Watching(), epochs=1, out=tmp_path, workers=0, progress=False, logger=False)
+        assert seen == [7]
+        with alone_in(tmp_path):
+            pass
+
+    def test_with_who_is_alone_already(self, tmp_path, monkeypatch):
+        """As commands are; by another name for the same folder, too."""
+        monkeypatch.chdir(tmp_path)
+        with alone_in(tmp_path / "run"):
+            assert fitted("run")
+            with pytest.raises(RandomSetError, match="another process"), alone_in(tmp_path / "run"):
+                pass  # it has not let go of what was not its own
+
+    def test_the_other_processes_of_a_training(self, tmp_path, monkeypatch):
+        """The first one, which started them or was started with them, has the lock."""
+        with alone_in(tmp_path), ThreadPoolExecutor() as other:
+            for name in ("RANK", "LOCAL_RANK", "NODE_RANK"):
+                with monkeypatch.context() as patch:
+                    patch.setenv(name, "1")
+                    assert other.submit(_folder_of_out, out=tmp_path).result() == tmp_path
+            monkeypatch.setenv("RANK", "0")
+            with pytest.raises(RandomSetError, match="another process"):
+                other.submit(_folder_of_out, out=tmp_path).result()
+
+    def test_a_failure_lets_go(self, tmp_path):
+        with pytest.raises(RandomSetError, match="no such option"):
+            rs.fit(torch.nn.Linear(2, 2), None, loss=torch.nn.MSELoss(), out=tmp_path / "run", speed=3)
+        assert not (tmp_path / "run").exists()
+
+
+@alone_in_out
+def _folder_of_out(*, out):
+    return out
+
+
+def _visit(folder):
+    try:
+        with alone_in(folder):
+            os._exit(0)
+    except RandomSetError:
+        os._exit(7)
 
 
 @pytest.mark.slow

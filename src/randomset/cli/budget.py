@@ -11,7 +11,7 @@ import typer
 from randomset.belief.storage import replacing
 from randomset.cli.checks import number_or_auto
 from randomset.errors import FileFormatError, RandomSetWarning
-from randomset.runs.folders import check_writable
+from randomset.folders import check_writable
 
 if TYPE_CHECKING:
     from randomset.budgeting.budgeter import Budgeter

@@ -16,7 +16,7 @@ from randomset.budgeting.inputs import is_number
 from randomset.cli.checks import as_place, check_drawing, number_or_auto
 from randomset.cli.voice import aloud
 from randomset.errors import FileFormatError, RandomSetError, ShapeError
-from randomset.runs.folders import alone_in, check_writable
+from randomset.folders import alone_in, check_writable
 
 if TYPE_CHECKING:
     from randomset.training.method import MethodConfig

@@ -13,7 +13,7 @@ from randomset.cli.checks import check_drawing
 from randomset.cli.evaluate import evaluate_run
 from randomset.cli.report import report
 from randomset.errors import RandomSetError
-from randomset.runs.folders import alone_in, check_writable
+from randomset.folders import alone_in, check_writable
 
 if TYPE_CHECKING:
     from torch import Tensor

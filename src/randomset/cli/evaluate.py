@@ -13,7 +13,7 @@ from randomset.budgeting.inputs import is_number
 from randomset.cli.checks import check_drawing, check_seed
 from randomset.cli.voice import aside
 from randomset.errors import RandomSetError
-from randomset.runs.folders import alone_in
+from randomset.folders import alone_in
 from randomset.runs.inputs import TOKENIZER, NetworkInputs, as_measured, few, own_data
 
 if TYPE_CHECKING:

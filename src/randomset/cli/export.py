@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from randomset.errors import RandomSetError
-from randomset.runs.folders import alone_in, check_writable
+from randomset.folders import alone_in, check_writable
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -11,7 +11,7 @@ import typer
 from randomset.cli.checks import check_drawing
 from randomset.cli.voice import aloud
 from randomset.errors import FileFormatError, RandomSetError
-from randomset.runs.folders import alone_in, check_writable
+from randomset.folders import alone_in, check_writable
 
 if TYPE_CHECKING:
     from randomset.paper import Outcome

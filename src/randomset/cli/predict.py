@@ -13,7 +13,7 @@ from typing import Annotated, Any, TextIO
 import typer
 
 from randomset.errors import RandomSetError
-from randomset.runs.folders import check_writable
+from randomset.folders import check_writable
 from randomset.runs.inputs import NetworkInputs
 
 __all__ = ["predict"]

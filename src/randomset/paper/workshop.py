@@ -18,9 +18,9 @@ from randomset.data.splits import usual_shares
 from randomset.errors import FileFormatError
 from randomset.evaluation import Evaluation, evaluate
 from randomset.evaluation.sweeps import NOISE, ROTATION
+from randomset.folders import alone_in
 from randomset.nn.foreign import check_name
 from randomset.paper.scales import Scale
-from randomset.runs.folders import alone_in
 from randomset.runs.inputs import NetworkInputs, few, own_data
 from randomset.runs.making import seconds_of, train_run
 from randomset.training.method import MethodConfig

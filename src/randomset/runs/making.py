@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from randomset.belief.storage import replacing, write_document
 from randomset.budgeting.inputs import is_number
 from randomset.errors import MissingPackageError, RandomSetError, WriteError
-from randomset.runs.folders import check_writable
+from randomset.folders import check_writable
 from randomset.runs.inputs import TOKENIZER
 
 if TYPE_CHECKING:

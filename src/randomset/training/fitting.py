@@ -20,6 +20,7 @@ from randomset.errors import (
     RandomSetError,
     RandomSetWarning,
 )
+from randomset.folders import alone_in_out
 from randomset.progress import on_terminal
 from randomset.training.calibration import CalibrationReport, calibrate
 from randomset.training.loaders import (
@@ -38,6 +39,7 @@ from randomset.vision import before_others
 __all__ = ["fit"]
 
 
+@alone_in_out
 def fit(
     network: nn.Module,
     train: Any,
@@ -74,7 +76,8 @@ def fit(
         learning_rate: None leaves it to the recipe.
         seed: order of the data, dropout and augmentation depend on it. The weights are the network's own:
             seed torch before you build it.
-        out: a run folder for metrics.csv, checkpoints and TensorBoard's logs. Without it nothing is written.
+        out: a run folder for metrics.csv, checkpoints and TensorBoard's logs, in which no other process may
+            work meanwhile. Without it nothing is written.
         resume: whether to go on from the run folder's last checkpoint, or the path of another one. If the
             folder has none, training starts from the beginning; if its last one is damaged, it goes on from
             the one before, with a warning.
@@ -235,7 +238,7 @@ def _warn_of_divergence(history: list[dict[str, float]], first: Any) -> None:
             f"the loss grew from {float(first):.4g} to {history[-1]['loss']:.4g}: the training diverged; "
             "lower the learning rate",
             RandomSetWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
 
 
@@ -276,7 +279,7 @@ def _calibrated(
     except LabelError as error:
         if insist:
             raise
-        warnings.warn(f"the network was not calibrated: {error}", RandomSetWarning, stacklevel=3)
+        warnings.warn(f"the network was not calibrated: {error}", RandomSetWarning, stacklevel=4)
         return None
 
 

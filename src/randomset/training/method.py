@@ -22,6 +22,7 @@ from randomset.budgeting.budgeter import Budgeter
 from randomset.budgeting.inputs import is_whole, number_of_sets
 from randomset.budgeting.reporting import clusters_of
 from randomset.errors import RandomSetError, RandomSetWarning
+from randomset.folders import alone_in_out
 from randomset.nn import backbones
 from randomset.nn.foreign import ForeignBackbone
 from randomset.nn.loss import RandomSetLoss
@@ -53,6 +54,7 @@ class MethodResult:
     budgeter: Budgeter | None
 
 
+@alone_in_out
 def train_method(
     config: MethodConfig,
     inputs: Tensor,

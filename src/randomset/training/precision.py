@@ -30,7 +30,7 @@ def chosen_precision(asked: str | None, accelerator: Any) -> str:
             f"this CPU has no native bfloat16, which makes {asked!r} many times slower than float32; "
             "training goes on in float32",
             RandomSetWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
         return "32-true"
     return asked or ("bf16-mixed" if cpu_has_bfloat16() else "32-true")

@@ -22,6 +22,7 @@ from randomset.baselines import (
     Softmax,
 )
 from randomset.errors import RandomSetError
+from randomset.folders import alone_in_out
 from randomset.training.fitting import fit
 from randomset.training.loaders import EpochLoader, seed_from
 from randomset.training.method import METHODS, MethodConfig
@@ -38,6 +39,7 @@ __all__ = ["train_rival"]
 MEMBERS = 5
 
 
+@alone_in_out
 def train_rival(
     config: MethodConfig,
     inputs: Tensor,

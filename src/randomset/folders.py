@@ -2,17 +2,45 @@
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, ParamSpec, TypeVar
 
 from randomset.errors import FileFormatError, RandomSetError, WriteError
 
-__all__ = ["alone_in", "check_writable"]
+__all__ = ["alone_in", "alone_in_out", "check_writable"]
 
 _LOCK, _TRIES = ".lock", 20
+_RANKS = ("RANK", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK")
+_held: dict[tuple[Path, int], IO[str]] = {}
+"""The locks of this process, by folder and thread."""
+
+
+_Given, _Result = ParamSpec("_Given"), TypeVar("_Result")
+
+
+def alone_in_out(function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
+    """Let a function be alone in the folder that its argument `out` names, if it names one.
+
+    Where whoever calls it, in the same thread, is alone there already, it works beside them; of the processes
+    of one training the first one is alone for all.
+    """
+
+    @functools.wraps(function)
+    def alone(*given: _Given.args, **named: _Given.kwargs) -> _Result:
+        out: Any = named.get("out")
+        folder = None if out is None else Path(out).expanduser()
+        first = all(os.environ.get(name, "0") in ("", "0") for name in _RANKS)
+        if folder is None or not first or _key(folder) in _held:
+            return function(*given, **named)
+        with alone_in(folder):
+            return function(*given, **named)
+
+    return alone
 
 
 @contextmanager
@@ -27,7 +55,8 @@ def alone_in(folder: Path) -> Iterator[None]:
         yield
         return
     file = _locked(folder, fcntl)
-    os.register_at_fork(after_in_child=file.close)  # a child that outlives this process holds nothing
+    key = _key(folder)
+    _held[key] = file
     try:
         for pattern in (".*.part", "checkpoints/.*.part", "*/checkpoints/.*.part"):
             for left in folder.glob(pattern):
@@ -39,7 +68,23 @@ def alone_in(folder: Path) -> Iterator[None]:
             (folder / _LOCK).unlink(missing_ok=True)
         with suppress(OSError):
             folder.rmdir()  # if nothing else came into it
+        _held.pop(key, None)
         file.close()
+
+
+def _key(folder: Path) -> tuple[Path, int]:
+    return folder.resolve(), threading.get_ident()
+
+
+def _let_go() -> None:
+    """In a child that was forked: it may outlive this process, and holds nothing."""
+    for file in _held.values():
+        file.close()
+    _held.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_let_go)
 
 
 def _locked(folder: Path, fcntl: Any) -> IO[str]:
