@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
 from torch import Tensor, nn
+from torch.nn.modules.module import (
+    register_module_buffer_registration_hook,
+    register_module_parameter_registration_hook,
+)
 
 from randomset.budgeting.batches import feature_tensor
-from randomset.errors import RandomSetError, ShapeError
+from randomset.budgeting.inputs import is_whole
+from randomset.errors import FileFormatError, RandomSetError, ShapeError
 from randomset.nn.backbones import Backbone
 
 __all__ = [
@@ -20,7 +28,9 @@ __all__ = [
     "check_name",
     "check_patches",
     "check_side",
+    "check_spec",
     "foreign",
+    "from_file",
     "usual_size",
 ]
 
@@ -104,6 +114,74 @@ def foreign(
     return found
 
 
+def check_spec(spec: Any) -> None:
+    """Refuse a description of a network that is not as `foreign` writes it: a stranger may have written it.
+
+    Such networks are built from the description alone: nothing is looked up, fetched or run.
+    """
+    from randomset.nn import hugging_face
+
+    name, options = str(spec["name"]), spec["options"]
+    if ":" not in name:
+        if name == "scaled":
+            check_spec(options["backbone"])
+        return
+    library, _ = _parts(name)
+    known = {"in_channels", "image_size", *(["config"] if library == "hf" else [])}
+    wrong = [key for key in options if key not in known]
+    size = options.get("image_size")
+    if not is_whole(options.get("in_channels", 3), 1) or options.get("in_channels", 3) > _MOST_CHANNELS:
+        wrong.append("in_channels")
+    if size is not None and (not is_whole(size, 1) or size > _LARGEST_SIDE):
+        wrong.append("image_size")
+    if library == "hf" and not isinstance(options.get("config"), dict):
+        wrong.append("config")
+    if wrong:
+        raise FileFormatError(
+            "the description of a network is not as it was written",
+            got=f"{name:.60} with {wrong[0]} {options.get(wrong[0])!r:.60}",
+        )
+    if library == "hf":
+        hugging_face.check_config(options["config"])
+
+
+@contextmanager
+def from_file(weights: dict[str, Tensor]) -> Iterator[None]:
+    """Build within this what a file describes: without the hub, and not much larger than its weights are.
+
+    The room beside them is for classifiers that are cut off, and for tables that files do not keep.
+    """
+    from randomset.nn import hugging_face
+
+    seen: dict[int, Tensor] = {}
+    room, taken = 2 * sum(tensor.numel() for tensor in weights.values()) + 2**24, 0
+
+    def count(module: nn.Module, name: str, tensor: Tensor | None) -> None:
+        nonlocal taken
+        if tensor is not None and id(tensor) not in seen:
+            seen[id(tensor)] = tensor  # kept, or its number would be given to another
+            taken += tensor.numel()
+        if taken > room or len(seen) > 2 * len(weights) + 1000:
+            raise FileFormatError(
+                "the description of the network is not that of its weights",
+                got=f"more than the {len(weights)} tensors of the file",
+            )
+
+    hooks = [
+        register_module_parameter_registration_hook(count),
+        register_module_buffer_registration_hook(count),
+    ]
+    try:
+        with hugging_face.offline() if find_spec("huggingface_hub") else nullcontext():
+            yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+_MOST_CHANNELS, _LARGEST_SIDE = 4096, 8192
+
+
 def check_name(name: str) -> None:
     """Refuse the name of a network that its library does not know; nothing is built or fetched."""
     from randomset.nn import vision_libraries
@@ -162,7 +240,8 @@ def check_channels(name: str, in_channels: int, known: int) -> None:
 
 def _parts(name: str) -> tuple[str, str]:
     library, _, model = name.partition(":")
-    if library not in ("timm", "torchvision", "hf") or not model:
+    plain = library == "hf" or re.fullmatch(r"[\w.-]+", model)  # theirs know addresses and folders
+    if library not in ("timm", "torchvision", "hf") or not model or not plain:
         raise RandomSetError(
             "unknown backbone", got=name, expected="timm:MODEL or torchvision:MODEL or hf:MODEL"
         )

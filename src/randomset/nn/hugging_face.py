@@ -15,7 +15,13 @@ from randomset.nn.foreign import ForeignBackbone, Habits, check_channels, check_
 from randomset.nn.tokens import TokenEncoder, hugging_face, looked_up
 from randomset.nn.weights import check_finite, few_of, read_weights
 
-__all__ = ["from_hugging_face", "plain_config", "usual_size"]
+__all__ = ["check_config", "from_hugging_face", "offline", "plain_config", "usual_size"]
+
+_REACHING = {
+    *("auto_map", "architecture", "backbone", "use_pretrained_backbone", "use_timm_backbone"),
+    "quantization_config",
+}
+"""What lets a configuration name code, or models that are looked up by transformers itself."""
 
 
 def from_hugging_face(
@@ -43,7 +49,7 @@ def from_hugging_face(
     if not text:
         check_patches(f"hf:{name}", image_size, getattr(settings, "patch_size", None))
     if weights == "none":
-        model = hugging_face().AutoModel.from_config(settings)
+        model = hugging_face().AutoModel.from_config(settings, trust_remote_code=False)
     else:
         model = _trained(name, settings, weights)
     pooler = getattr(model, "pooler", None)
@@ -75,7 +81,7 @@ def _trained(name: str, settings: Any, weights: str | os.PathLike[str]) -> Any:
         else:
             origin = str(weights)
             try:
-                kind = type(auto.from_config(settings))
+                kind = type(auto.from_config(settings, trust_remote_code=False))
                 model, told = kind.from_pretrained(None, state_dict=read_weights(Path(weights)), **options)
             except (RuntimeError, ValueError) as error:
                 said = str(error).splitlines()[0]
@@ -114,11 +120,49 @@ def usual_size(name: str) -> int | None:
     return int(size) if isinstance(size, int) else None
 
 
+def check_config(config: Any) -> None:
+    """Refuse a configuration in a file that names code or other models, in any of its parts."""
+    if isinstance(config, dict):
+        named = {key for key in _REACHING if config.get(key)}
+        named |= {
+            key
+            for key, value in config.items()
+            if str(key).endswith("_implementation") and set("/:|") & set(str(value))  # code of the hub
+        }
+        if str(config.get("model_type")).startswith("timm"):
+            named.add("model_type")
+        if named:
+            raise FileFormatError(
+                "the configuration of a network names code or models outside of its file",
+                got=f"{min(named)} {config[min(named)]!r:.60}",
+            )
+    for part in config.values() if isinstance(config, dict) else config if isinstance(config, list) else ():
+        check_config(part)
+
+
+@contextmanager
+def offline() -> Iterator[None]:
+    """Let nothing be asked of the hub."""
+    from huggingface_hub import constants
+
+    before = constants.HF_HUB_OFFLINE
+    constants.HF_HUB_OFFLINE = True
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE = before
+
+
 def plain_config(model: nn.Module) -> dict[str, Any]:
-    """Return the configuration as JSON can keep it, without the place that it came from."""
+    """Return the configuration as JSON can keep it, without the place that it came from or code beside it."""
     inner: Any = model.model if isinstance(model, TokenEncoder) else model
-    strange = ("_name_or_path", "transformers_version")
-    return {key: value for key, value in inner.config.to_dict().items() if key not in strange}
+    return _without(inner.config.to_dict(), ("_name_or_path", "transformers_version", "auto_map"))
+
+
+def _without(config: Any, keys: tuple[str, ...]) -> Any:
+    if not isinstance(config, dict):
+        return config
+    return {key: _without(value, keys) for key, value in config.items() if key not in keys}
 
 
 def _image_habits(name: str, size: Any) -> Habits:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import platform
+from contextlib import nullcontext
 from operator import mul
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 from randomset.belief.budget import Budget
 from randomset.belief.storage import check_version, save_tensors
 from randomset.errors import FileFormatError, RandomSetError, WriteError
-from randomset.nn import backbones
+from randomset.nn import backbones, foreign
 from randomset.nn.calibration import calibration_from_spec
 from randomset.nn.classifiers import removed
 from randomset.nn.preprocessing import Standardise
@@ -23,7 +24,7 @@ from randomset.nn.preprocessing import Standardise
 if TYPE_CHECKING:
     from randomset.nn.network import RandomSetNetwork
 
-__all__ = ["WEIGHTS", "load", "save"]
+__all__ = ["WEIGHTS", "built_backbone", "load", "save"]
 
 WEIGHTS = "model.safetensors"
 
@@ -145,7 +146,7 @@ def _built(
                     got=description["backbone_class"],
                     remedy="Build it and give it: RandomSetNetwork.load(folder, backbone=…)",
                 )
-            backbone = _built_backbone(spec, state)
+            backbone = built_backbone(spec, state)
         _check_room([head["in_features"], *head["hidden"], len(budget)], state)
         if layer is not None and isinstance(_part(backbone, layer), nn.Linear):
             backbone = copy.deepcopy(backbone)
@@ -169,16 +170,19 @@ def _built(
     return network
 
 
-def _built_backbone(spec: dict[str, Any], state: dict[str, Tensor]) -> backbones.Backbone:
+def built_backbone(spec: dict[str, Any], state: dict[str, Tensor]) -> backbones.Backbone:
     """Build the backbone that a file describes, unless it is larger than the weights in the same file.
 
-    It is built without memory first: a description may claim anything.
+    It is built without memory first, where its library can: a description may claim anything.
     """
-    if not any(":" in name for name in backbones.names(spec)):  # other libraries do not build so
-        with torch.device("meta"):
-            sketch = backbones.build(spec["name"], **spec["options"])
-        _check_room([sum(p.numel() for p in sketch.parameters()), 1], state)
-    return backbones.build(spec["name"], **spec["options"])
+    foreign.check_spec(spec)
+    names = backbones.names(spec)
+    with foreign.from_file(state) if any(":" in name for name in names) else nullcontext():
+        if not any(name.startswith(("timm:", "torchvision:")) for name in names):
+            with torch.device("meta"):
+                sketch = backbones.build(spec["name"], **spec["options"])
+            _check_room([sum(p.numel() for p in sketch.parameters()), 1], state)
+        return backbones.build(spec["name"], **spec["options"])
 
 
 def _check_room(widths: list[int], state: dict[str, Tensor]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,9 @@ _COUNT_FROM_FILLING = {
 }
 # their first position comes behind that of the filling token
 
+_NAME = r"\w[\w.-]*(/\w[\w.-]*)?"
+"""What the hub calls a model."""
+
 FILLING = -1
 """What stands behind the last token of a text that is shorter than others."""
 
@@ -62,7 +66,9 @@ class TokenEncoder(nn.Module):
 
 
 def load_tokenizer(name: str | os.PathLike[str]) -> Any:
-    """Load the tokenizer of a model, from a folder or by its name."""
+    """Load the tokenizer of a model, from a folder or by its name; a path is never taken for a name."""
+    if not isinstance(name, str) and not Path(name).is_dir():
+        raise FileFormatError("there is no tokenizer", got=str(name), expected="a folder with tokenizer.json")
     found = looked_up(hugging_face().AutoTokenizer.from_pretrained, str(name), "tokenizer.json")
     if len(found) <= len(found.all_special_tokens):  # transformers makes up an empty one where there is none
         raise FileFormatError(
@@ -114,7 +120,10 @@ def hugging_face() -> Any:
 
 
 def looked_up(load: Callable[..., Any], name: str, file: str, **options: Any) -> Any:
-    """Load from a folder or the local cache; only then ask the hub; say what is missing."""
+    """Load from a folder or the local cache; only then ask the hub; say what is missing.
+
+    Code that lies beside a model is never run.
+    """
     if Path(name).is_dir():
         if not any((Path(name) / each).is_file() for each in (file, "config.json")):
             raise FileFormatError("the folder holds no model of Hugging Face", got=name, expected=file)
@@ -122,9 +131,11 @@ def looked_up(load: Callable[..., Any], name: str, file: str, **options: Any) ->
     else:
         attempts = [True] if os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0") else [True, False]
     error: Exception | None = None
+    if not Path(name).is_dir() and not re.fullmatch(_NAME, name):  # an address, or a folder that is not there
+        attempts, error = [], ValueError("no folder, and no name of a model")
     for local in attempts:
         try:
-            return load(name, local_files_only=local, **options)
+            return load(name, local_files_only=local, trust_remote_code=False, **options)
         except (
             Exception
         ) as found:  # of files that are missing, damaged, of another shape, or not only weights

@@ -24,7 +24,7 @@ from randomset.errors import FileFormatError, RandomSetError, WriteError
 from randomset.nn import backbones
 from randomset.nn.network import RandomSetNetwork
 from randomset.nn.preprocessing import Standardise
-from randomset.nn.storage import WEIGHTS
+from randomset.nn.storage import WEIGHTS, built_backbone
 
 __all__ = ["load_model", "save_rival"]
 
@@ -64,7 +64,7 @@ def load_model(folder: str | Path) -> RandomSetNetwork | Baseline:
             raise ValueError("another format")
         check_version(content["version"], _VERSION, "the model", path)
         _check_room(content["model"], state)
-        model = _built(content["model"])
+        model = _built(content["model"], state)
         model.load_state_dict(state)
         model.notes = dict(content["notes"])
     except RandomSetError:
@@ -102,7 +102,7 @@ def _check_room(description: dict[str, Any], state: dict[str, Tensor]) -> None:
     if _is_foreign(description):  # other libraries do not build so
         return
     with torch.device("meta"):
-        sketch = _built(description).state_dict()
+        sketch = _built(description, state).state_dict()
     wrong = [name for name in {**sketch, **state} if name not in sketch or name not in state]
     wrong += [name for name in sketch if name in state and sketch[name].shape != state[name].shape]
     if wrong:
@@ -118,12 +118,12 @@ def _is_foreign(description: dict[str, Any]) -> bool:
     )
 
 
-def _built(description: dict[str, Any]) -> Baseline:
+def _built(description: dict[str, Any], state: dict[str, Tensor]) -> Baseline:
     method = description["method"]
     if method == Ensemble.method:
-        return Ensemble([_built(member) for member in description["members"]])
+        return Ensemble([_built(member, state) for member in description["members"]])
     if method == LaplaceBridge.method:
-        network = _built(description["network"])
+        network = _built(description["network"], state)
         if not isinstance(network, Softmax):
             raise ValueError("a Laplace bridge stands on a softmax network")
         return LaplaceBridge(network, **description["options"])
@@ -132,7 +132,7 @@ def _built(description: dict[str, Any]) -> Baseline:
     if channels is not None:
         preprocess = Standardise(torch.zeros(channels), torch.ones(channels))
     return _KINDS[method](
-        backbone=backbones.build(spec["name"], **spec["options"]),
+        backbone=built_backbone(spec, state),
         num_classes=description["num_classes"],
         preprocess=preprocess,
         **description["options"],

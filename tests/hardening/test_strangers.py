@@ -1,0 +1,195 @@
+"""Files of strangers that name networks of other libraries: nothing is run, fetched or asked for."""
+
+import builtins
+import json
+import socket
+from pathlib import Path
+
+import pytest
+import torch
+
+import randomset as rs
+from randomset.baselines import Softmax
+from randomset.errors import FileFormatError, RandomSetError
+from randomset.nn import backbones, vision_libraries
+from randomset.nn.foreign import check_name
+from randomset.nn.tokens import load_tokenizer
+from randomset.training.rival_storage import load_model, save_rival
+from tests.hardening.test_fuzz import rewritten
+
+BERT = {"model_type": "bert", "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+BERT |= {"intermediate_size": 8, "vocab_size": 11}
+CODE = "open({!r}, 'w')\nfrom transformers import BertConfig, BertModel, BertTokenizer\n"
+CODE += "class X(BertConfig): pass\nclass Y(BertModel): pass\nclass Z(BertTokenizer): pass\n"
+
+
+@pytest.fixture
+def stranger(tmp_path, monkeypatch):
+    """A folder with code beside a model; whoever runs it, asks the user or the network is found out."""
+    folder, reached = tmp_path / "stranger", []
+    folder.mkdir()
+    (folder / "m.py").write_text(CODE.format(str(tmp_path / "sprung")))
+    maps = {"AutoConfig": "m.X", "AutoModel": "m.Y", "AutoTokenizer": ["m.Z", None]}
+    (folder / "config.json").write_text(json.dumps({"model_type": "strange", "auto_map": maps}))
+    told = {"tokenizer_class": "Strange", "auto_map": maps}
+    (folder / "tokenizer_config.json").write_text(json.dumps(told))
+    (folder / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n")
+
+    def refuse(*arguments, **options):
+        reached.append(arguments)
+        raise OSError("there is no network")
+
+    def consent(*arguments):
+        reached.append(arguments)
+        return "y"
+
+    constants = pytest.importorskip("huggingface_hub.constants")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "0")
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    monkeypatch.setattr(socket, "create_connection", refuse)
+    monkeypatch.setattr(builtins, "input", consent)
+    yield folder
+    assert not reached
+    assert not (tmp_path / "sprung").exists()
+
+
+def hf(name, **options):
+    return {"name": f"hf:{name}", "options": options}
+
+
+OUTSIDE = {
+    "a name": hf("evil/model"),
+    "an address": hf("http://127.0.0.1:9/x"),
+    "a folder": hf("FOLDER"),
+    "a folder above": hf("../../x"),
+    "published weights": hf("evil/model", config=BERT, weights="default"),
+    "a file of weights": hf("evil/model", config=BERT, weights="/etc/hostname"),
+    "inside another": {"name": "scaled", "options": {"backbone": hf("evil/model")}},
+    "no configuration": hf("x", config="evil/model"),
+    "timm with weights": {"name": "timm:resnet18", "options": {"weights": "default"}},
+    "timm's hub": {"name": "timm:hf-hub:evil/x", "options": {}},
+    "timm's folders": {"name": "timm:local-dir:/tmp/x", "options": {}},
+    "a tag": {"name": "timm:resnet18.a/../x", "options": {}},
+    "torchvision with weights": {"name": "torchvision:resnet18", "options": {"weights": "default"}},
+    "a claim of channels": {"name": "timm:resnet18", "options": {"in_channels": 10**9}},
+    "a claim of pixels": {"name": "torchvision:vit_b_16", "options": {"image_size": 10**7}},
+    "code": {"name": "/tmp/evil.py:network", "options": {}},
+    "code by address": {"name": "http://127.0.0.1/evil.py", "options": {}},
+}
+NAMED = {
+    "auto_map": {"AutoModel": "FOLDER--m.Y"},
+    "_attn_implementation": "evil/kernel",
+    "attn_implementation": {"": "evil/kernel"},
+    "backbone": "evil/model",
+    "use_pretrained_backbone": True,
+    "architecture": "hf-hub:evil/x",
+    "text_config": {"model_type": "bert", "auto_map": {"AutoModel": "m.Y"}},
+    "vision_config": [{"model_type": "timm_wrapper"}],
+}
+
+
+@pytest.fixture(params=["network", "rival"])
+def load_with(request, tmp_path, monkeypatch):
+    """Loads a model whose file describes another backbone than its own."""
+
+    def opened():
+        raise AssertionError("the library was opened")
+
+    monkeypatch.setattr(vision_libraries, "timm", opened)
+    monkeypatch.setattr(vision_libraries, "torchvision", opened)
+
+    def load(spec):
+        spec = json.loads(json.dumps(spec).replace("FOLDER", str(tmp_path / "stranger")))
+        if request.param == "network":
+            rs.RandomSetNetwork(backbones.mlp(4, (3,)), rs.Budget.powerset(3)).save(tmp_path / "run")
+        else:
+            model = Softmax(backbone=backbones.mlp(4, (3,)), num_classes=3)
+            model.notes = {}
+            save_rival(model, tmp_path / "run")
+
+        def change(told):
+            if request.param == "network":
+                return told | {"backbone": spec}
+            return told | {"model": told["model"] | {"backbone": spec}}
+
+        rewritten(tmp_path / "run" / "model.safetensors", request.param, change)
+        return load_model(tmp_path / "run")
+
+    return load
+
+
+@pytest.mark.parametrize("spec", OUTSIDE.values(), ids=OUTSIDE)
+def test_what_lies_outside_of_the_file(stranger, load_with, spec):
+    with pytest.raises(RandomSetError, match=r"not as it was written|unknown backbone"):
+        load_with(spec)
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_configurations_that_name_something(stranger, load_with, name):
+    with pytest.raises(FileFormatError, match="names code or models outside of its file"):
+        load_with(hf("x", config={**BERT, name: NAMED[name]}))
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        {"vocab_size": 10**9},
+        {"hidden_size": 10**6},
+        {"num_hidden_layers": 10**9},
+        {"model_type": "gpt2", "n_positions": 10**6},
+    ],
+)
+def test_configurations_that_claim_much(stranger, load_with, claim):
+    with pytest.raises(FileFormatError, match="not that of its weights"):
+        load_with(hf("x", config=BERT | claim))
+
+
+def test_what_we_write_is_read(stranger, tmp_path):
+    """Also of a model that came with code, which its own library does not need."""
+    backbone = backbones.build("hf:x", config={**BERT, "auto_map": {"AutoModel": "m.Y"}})
+    assert "auto_map" not in backbone.spec["options"]["config"]
+    tokens = torch.tensor([[1, 2, 3], [4, 5, -1]])
+    for inner in (backbone, backbones.scaled(backbone)):
+        network = rs.RandomSetNetwork(inner, rs.Budget.powerset(3)).eval()
+        network.save(tmp_path / "run")
+        assert torch.equal(rs.RandomSetNetwork.load(tmp_path / "run")(tokens), network(tokens))
+    from huggingface_hub import constants
+
+    assert constants.HF_HUB_OFFLINE is False  # as it was
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "hf:http://127.0.0.1:9/x",
+        "hf:https://huggingface.co/evil/model",
+        "hf:/no/such/folder",
+        "hf:../x",
+        "timm:hf-hub:evil/x",
+        "timm:hf_hub:evil/x",
+        "timm:local-dir:/tmp",
+        "torchvision:../x",
+        "evil.py:network",
+    ],
+)
+def test_names_that_are_none(stranger, monkeypatch, name):
+    """Wherever they come from, such as a config.json."""
+    monkeypatch.setattr(vision_libraries, "timm", lambda: pytest.fail("timm was asked"))
+    with pytest.raises(RandomSetError, match=r"unknown backbone|no name of a model"):
+        check_name(name)
+
+
+def test_code_beside_a_model(stranger):
+    for weights in ("none", "default"):
+        with pytest.raises(FileFormatError, match="cannot be loaded from its folder"):
+            backbones.build(f"hf:{stranger}", weights=weights)
+    with pytest.raises(FileFormatError, match="cannot be loaded from its folder"):
+        load_tokenizer(stranger)
+
+
+def test_a_run_without_its_tokenizer(stranger, tmp_path, monkeypatch):
+    """`run/tokenizer` could be somebody's on the hub."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(FileFormatError, match="there is no tokenizer; got run/tokenizer"):
+        load_tokenizer(Path("run") / "tokenizer")
