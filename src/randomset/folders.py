@@ -19,8 +19,8 @@ _RANKS = ("RANK", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK", "SLURM_PROCID", "OMPI
 _held: dict[tuple[Path, int], IO[str]] = {}
 """The locks of this process, by folder and thread."""
 
-
-_Given, _Result = ParamSpec("_Given"), TypeVar("_Result")
+_Given = ParamSpec("_Given")
+_Result = TypeVar("_Result")
 
 
 def alone_in_out(function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
