@@ -1,4 +1,4 @@
-"""What the figures share: a place to draw, and short names."""
+"""What the figures share: a place to draw, colours, and short names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
+    "BLUE",
+    "DARK",
     "MOST_CLASSES",
+    "ORANGE",
     "drawing_on",
     "name_classes",
     "need_matplotlib",
@@ -21,6 +24,9 @@ __all__ = [
     "shortened",
     "wide_enough",
 ]
+
+BLUE, DARK, ORANGE = "#9ecae1", "#08519c", "#d95f0e"
+"""What is filled, what is drawn in lines, and what is to be noticed."""
 
 MOST_CLASSES = 40  # more names cannot be read
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from randomset.belief.random_set import RandomSet
 from randomset.belief.text import set_name
 from randomset.errors import BudgetError, ShapeError
-from randomset.report.axes import drawing_on, need_matplotlib, shortened
+from randomset.report.axes import BLUE, DARK, ORANGE, drawing_on, need_matplotlib, shortened
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 __all__ = ["plot_bars", "plot_simplex"]
 
-_BLUE, _DARK, _ORANGE = "#9ecae1", "#08519c", "#d95f0e"
 _HEIGHT = math.sqrt(3) / 2
 
 
@@ -59,8 +58,8 @@ def plot_simplex(sample: RandomSet, *, ax: Axes | None = None) -> Figure:
     middle = _corners([centre.tolist()])
     turn = sorted(range(len(x)), key=lambda i: math.atan2(y[i] - middle[1][0], x[i] - middle[0][0]))
     outline = [[x[i] for i in turn], [y[i] for i in turn]]
-    ax.fill(*outline, facecolor=_BLUE, edgecolor=_DARK, linewidth=2.5, alpha=0.8, label="credal set")
-    ax.plot(x, y, "o", color=_DARK, markersize=5, label="vertices")
+    ax.fill(*outline, facecolor=BLUE, edgecolor=DARK, linewidth=2.5, alpha=0.8, label="credal set")
+    ax.plot(x, y, "o", color=DARK, markersize=5, label="vertices")
     lower, upper = sample.lower.tolist(), sample.upper.tolist()
     for c in range(3):
         bounds = [(lower[c], "-", "Bel"), (upper[c], "--", "Pl")]
@@ -72,7 +71,7 @@ def plot_simplex(sample: RandomSet, *, ax: Axes | None = None) -> Figure:
                 ax.plot(*_corners(ends), style, color="0.35", linewidth=1, zorder=0)
                 _label_end(ax, ends, c, f"{name}({classes[c]}) = {value:.2f}")
     point = _corners([sample.pignistic.tolist()])
-    ax.plot(*point, marker="D", linestyle="", color=_ORANGE, markersize=9, label="pignistic BetP")
+    ax.plot(*point, marker="D", linestyle="", color=ORANGE, markersize=9, label="pignistic BetP")
     ax.plot([], [], "-", color="0.35", label="lower bound, Bel")
     ax.plot([], [], "--", color="0.35", label="upper bound, Pl")
     ax.legend(loc="upper left", bbox_to_anchor=(0, 1), frameon=False, fontsize=9)
@@ -104,20 +103,20 @@ def plot_bars(sample: RandomSet, *, top: int = 10) -> Figure:
     sets, classes = figure.subplots(1, 2)
     names = [shortened(set_name(budget, k)) for k in shown]
     rows = list(range(len(shown)))
-    sets.barh(rows, [sample.belief[k].item() for k in shown], 0.75, color=_BLUE, label="belief")
+    sets.barh(rows, [sample.belief[k].item() for k in shown], 0.75, color=BLUE, label="belief")
     masses = [sample.mass[k].item() for k in shown]
-    sets.barh(rows, masses, 0.4, color=_DARK, hatch="//", edgecolor="white", label="mass")
+    sets.barh(rows, masses, 0.4, color=DARK, hatch="//", edgecolor="white", label="mass")
     sets.set_yticks(rows, names)
     sets.set_xlabel("mass and belief")
     sets.legend(loc="lower right", frameon=False)
 
     for row, c in enumerate(likely):
         low, high = sample.lower[c].item(), sample.upper[c].item()
-        classes.plot([low, high], [row, row], color=_BLUE, linewidth=9, solid_capstyle="butt", zorder=1)
-        classes.plot([low, high], [row, row], "|", color=_DARK, markersize=12, zorder=2)
-        classes.plot(sample.pignistic[c].item(), row, "D", color=_ORANGE, zorder=3)
-    classes.plot([], [], color=_BLUE, linewidth=9, label="[Bel, Pl]")
-    classes.plot([], [], "D", color=_ORANGE, label="BetP")
+        classes.plot([low, high], [row, row], color=BLUE, linewidth=9, solid_capstyle="butt", zorder=1)
+        classes.plot([low, high], [row, row], "|", color=DARK, markersize=12, zorder=2)
+        classes.plot(sample.pignistic[c].item(), row, "D", color=ORANGE, zorder=3)
+    classes.plot([], [], color=BLUE, linewidth=9, label="[Bel, Pl]")
+    classes.plot([], [], "D", color=ORANGE, label="BetP")
     classes.set_yticks(range(len(likely)), [shortened(budget.classes[c]) for c in likely])
     classes.set_xlabel("probability")
     classes.legend(loc="lower right", frameon=False)

@@ -13,7 +13,7 @@ from randomset.belief.naming import braces
 from randomset.budgeting.knee import NEGLIGIBLE
 from randomset.budgeting.reduce import stratified_sample
 from randomset.errors import MissingPackageError, RandomSetError
-from randomset.report.axes import drawing_on, shortened
+from randomset.report.axes import DARK, ORANGE, drawing_on, shortened
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 __all__ = ["plot_clusters", "plot_clusters_3d", "plot_overlaps"]
 
 _SHOWN = 5000  # points of a picture; more only hide each other
-_BLUE, _ORANGE = "#08519c", "#d95f0e"
 
 
 def plot_clusters(
@@ -141,19 +140,19 @@ def plot_overlaps(budgeter: Budgeter, *, names: int = 10, ax: Axes | None = None
 
     rank = np.arange(1, len(curve) + 1)
     low, high = curve.overlaps - 2 * curve.errors, curve.overlaps + 2 * curve.errors
-    ax.fill_between(rank, low, high, color=_BLUE, alpha=0.25, lw=0, label="± 2 standard errors")
+    ax.fill_between(rank, low, high, color=DARK, alpha=0.25, lw=0, label="± 2 standard errors")
     style = "o-" if len(curve) <= 60 else "-"
     growth = "larger ellipsoids from here"
     for radius in np.unique(curve.radii):
         part = curve.radii == radius
-        ax.plot(rank[part], curve.overlaps[part], style, color=_BLUE, markersize=4, linewidth=1.2)
+        ax.plot(rank[part], curve.overlaps[part], style, color=DARK, markersize=4, linewidth=1.2)
         if radius > curve.radii.min():
             ax.axvline(rank[part][0] - 0.5, color="0.6", linewidth=0.8, linestyle=":", label=growth)
             growth = "_"  # one entry in the legend is enough
     if budgeter.curve_ is not None and len(chosen):
         kept = int((curve.overlaps >= NEGLIGIBLE * curve.overlaps[0]).sum())
         ax.plot([1, kept], curve.overlaps[[0, kept - 1]], "--", color="0.6", linewidth=1, label="no bend")
-        ax.axvline(len(chosen), color=_ORANGE, linewidth=1.2, label=f"knee: {len(chosen)} sets")
+        ax.axvline(len(chosen), color=ORANGE, linewidth=1.2, label=f"knee: {len(chosen)} sets")
     ax.legend(frameon=False, fontsize=8)
     best = [
         f"{i + 1:>2}  {braces([shortened(budgeter.classes_[c], 14) for c in focal], shorten=4)}"

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from randomset.errors import RandomSetError
-from randomset.report.axes import MOST_CLASSES, name_classes, panels, plain, wide_enough
+from randomset.report.axes import BLUE, DARK, MOST_CLASSES, ORANGE, name_classes, panels, plain, wide_enough
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["plot_conformal", "plot_densities", "plot_detection", "plot_levels"]
 
-_BLUE, _DARK, _ORANGE = "#9ecae1", "#08519c", "#d95f0e"
-_COLOURS = (_DARK, _ORANGE, "#238b45", "#6a51a3", "#000000", "#b8860b", "#c51b8a")
+_COLOURS = (DARK, ORANGE, "#238b45", "#6a51a3", "#000000", "#b8860b", "#c51b8a")
 _LINES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (8, 2, 1, 2, 1, 2)), (0, (3, 5)))
 _BINS = 30
 
@@ -99,10 +98,10 @@ def plot_densities(result: Evaluation, score: str = "entropy") -> Figure:
             share = 100 * np.histogram(values, edges)[0] / max(len(values), 1)
             label = f"{name} ({len(values)})"
             if i == 0:
-                ax.stairs(share, edges, fill=True, color=_BLUE, label=label)
+                ax.stairs(share, edges, fill=True, color=BLUE, label=label)
             else:  # an empty bin is a gap; a line down to nothing would hide the others
                 share[share == 0] = np.nan
-                look = {"color": _ORANGE} if name == "wrong" else _look(i - 1)
+                look = {"color": ORANGE} if name == "wrong" else _look(i - 1)
                 ax.stairs(share, edges, baseline=None, linewidth=1.6, label=label, **look)
         ax.set_xlabel(axis_name(score))
         ax.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.16))
@@ -148,10 +147,10 @@ def plot_conformal(result: Evaluation, score: str | None = None) -> Figure:
         for k, row in enumerate(rows):
             name = "guaranteed for each class" if row["by_class"] else "guaranteed for all inputs"
             place = np.arange(len(shown)) + 0.4 * k - 0.2
-            for bar in ax.bar(place, values[k, shown], 0.4, color=(_BLUE, _DARK)[k], label=name):
-                bar.set(hatch=("", "////")[k], edgecolor=(_DARK, "white")[k])
+            for bar in ax.bar(place, values[k, shown], 0.4, color=(BLUE, DARK)[k], label=name):
+                bar.set(hatch=("", "////")[k], edgecolor=(DARK, "white")[k])
     wanted = 1 - found["alpha"]
-    upper.axhline(wanted, color=_ORANGE, linestyle="--", linewidth=1.8, label=f"wanted: {wanted:g}")
+    upper.axhline(wanted, color=ORANGE, linestyle="--", linewidth=1.8, label=f"wanted: {wanted:g}")
     upper.set_ylim(0, 1.02)
     upper.set_ylabel("coverage")
     lower.set_ylabel("classes in a set, mean")
@@ -183,7 +182,7 @@ def plot_levels(result: Evaluation, change: Literal["noise", "rotation"]) -> Fig
     drawn = [name for name in ("accuracy", "entropy", "credal width") if name in rows[0]]
     size = (min(14.0, max(6.5, 1.2 * len(rows))), 1.2 + 1.9 * len(drawn))
     figure, axes = panels(len(drawn), 1, size, sharex=True)
-    looks = ((_DARK, "o", ""), (_ORANGE, "D", "//"), ("#238b45", "s", ".."))
+    looks = ((DARK, "o", ""), (ORANGE, "D", "//"), ("#238b45", "s", ".."))
     for ax, name, (colour, marker, hatch) in zip(axes, drawn, looks, strict=False):
         values = np.array([row[name] for row in rows], dtype=float)
         if change == "noise":

@@ -11,7 +11,16 @@ import numpy as np
 
 from randomset.belief.storage import replacing
 from randomset.errors import RandomSetError
-from randomset.report.axes import MOST_CLASSES, drawing_on, name_classes, panels, wide_enough
+from randomset.report.axes import (
+    BLUE,
+    DARK,
+    MOST_CLASSES,
+    ORANGE,
+    drawing_on,
+    name_classes,
+    panels,
+    wide_enough,
+)
 from randomset.report.detection_figures import (
     axis_name,
     plot_conformal,
@@ -36,7 +45,6 @@ __all__ = [
     "plot_widths_by_class",
 ]
 
-_BLUE, _DARK, _ORANGE = "#9ecae1", "#08519c", "#d95f0e"
 _SHOWN = 5000  # points of a picture; more only hide each other
 _NAMES = (
     *("reliability", "detection_entropy", "detection_credal_width", "densities_entropy"),
@@ -65,11 +73,11 @@ def plot_reliability(result: Evaluation) -> Figure:
     left, width = edges[:-1][filled], np.diff(edges)[filled]
     share, confidence, accuracy = 100 * count[filled] / count.sum(), confidence[filled], accuracy[filled]
     figure, (upper, lower) = panels(2, 1, (6, 6.5), sharex=True, height_ratios=(3, 1))
-    upper.bar(left, accuracy, width, align="edge", color=_BLUE, edgecolor=_DARK, label="accuracy")
+    upper.bar(left, accuracy, width, align="edge", color=BLUE, edgecolor=DARK, label="accuracy")
     gap = upper.bar(left, confidence - accuracy, width, accuracy, align="edge", fill=False, hatch="////")
     gap.set_label("gap to mean confidence")
     for bar in gap:
-        bar.set_edgecolor(_ORANGE)
+        bar.set_edgecolor(ORANGE)
     upper.plot([0, 1], [0, 1], "k--", linewidth=1, label="as sure as right")
     upper.set(xlim=(0, 1), ylim=(0, 1.02), ylabel="accuracy")
     upper.set_title(f"calibration error (ECE) {test['ece']:.4f}")
@@ -103,8 +111,8 @@ def plot_against_confidence(result: Evaluation) -> Figure:
     for ax, name in zip(axes, drawn, strict=True):
         values = scores_of(result, "test", name)[chosen]
         ok, no = f"right ({right.sum()})", f"wrong ({(~right).sum()})"
-        ax.scatter(confidence[right], values[right], 9, _DARK, alpha=0.35, linewidths=0, label=ok)
-        ax.scatter(confidence[~right], values[~right], 18, _ORANGE, marker="x", linewidths=1.1, label=no)
+        ax.scatter(confidence[right], values[right], 9, DARK, alpha=0.35, linewidths=0, label=ok)
+        ax.scatter(confidence[~right], values[~right], 18, ORANGE, marker="x", linewidths=1.1, label=no)
         ax.set_xlabel("confidence: probability of the predicted class")
         ax.set_ylabel(axis_name(name))
     handles = axes[0].get_legend_handles_labels()
@@ -133,12 +141,12 @@ def plot_widths_by_class(result: Evaluation, *, ax: Axes | None = None) -> Figur
     total = np.bincount(predicted, widths, minlength=len(result.classes))
     count = np.bincount(predicted, minlength=len(result.classes))
     shown = np.flatnonzero(count)
-    groups = {"right": (right, -0.2, _BLUE, ""), "wrong": (~right, 0.2, "#fdae6b", "////")}
+    groups = {"right": (right, -0.2, BLUE, ""), "wrong": (~right, 0.2, "#fdae6b", "////")}
     title = f"{len(widths)} test inputs"
     if len(shown) > MOST_CLASSES:
         title += f", the {MOST_CLASSES} widest of {len(shown)} predicted classes"
         shown = shown[np.argsort(-total[shown] / count[shown], kind="stable")[:MOST_CLASSES]]
-        groups = {"right and wrong": (right | True, 0.0, _BLUE, "")}
+        groups = {"right and wrong": (right | True, 0.0, BLUE, "")}
     figure, ax = drawing_on(ax, wide_enough(len(shown), 4.5))
     for name, (among, shift, colour, hatch) in groups.items():
         places = [i for i, c in enumerate(shown) if (among & (predicted == c)).any()]
@@ -197,10 +205,10 @@ def plot_intervals(
     place = np.arange(1, some + 1)
     figure, ax = drawing_on(ax, (9, 4.5))
     thick = min(6.0, 400 / some)
-    ax.vlines(place, lower, upper, color=_BLUE, linewidth=thick, label="lower to upper, [Bel, Pl]")
+    ax.vlines(place, lower, upper, color=BLUE, linewidth=thick, label="lower to upper, [Bel, Pl]")
     ok, no = f"pignistic, right ({right.sum()})", f"pignistic, wrong ({(~right).sum()})"
-    ax.plot(place[right], pignistic[right], ".", color=_DARK, markersize=5, label=ok)
-    ax.plot(place[~right], pignistic[~right], "x", color=_ORANGE, markersize=7, mew=1.8, label=no)
+    ax.plot(place[right], pignistic[right], ".", color=DARK, markersize=5, label=ok)
+    ax.plot(place[~right], pignistic[~right], "x", color=ORANGE, markersize=7, mew=1.8, label=no)
     ax.set(xlim=(0, some + 1), ylim=(-0.02, 1.02), xlabel="test inputs, by pignistic probability")
     ax.set_ylabel("probability of the predicted class")
     ax.set_title(f"{some} of {len(tested)} test inputs" if some < len(tested) else f"{some} test inputs")
