@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from randomset.evaluation.units import with_unit
+
 __all__ = ["Table", "summary_of", "tables_of"]
 
 
@@ -115,7 +117,7 @@ def _test(test: dict[str, Any]) -> Table:
         after = f"after one temperature, {scaled['temperature']:.3f}, from validation data"
         rows.append((f"negative log-likelihood {after}", _number(scaled["nll"])))
         rows.append((f"calibration error {after}", _number(scaled["ece"])))
-    rows += [(f"mean {_with_unit(name)}", _spread(value)) for name, value in test["scores"].items()]
+    rows += [(f"mean {with_unit(name)}", _spread(value)) for name, value in test["scores"].items()]
     if "negative_mass" in test:
         rows.append(("share of the raw mass that was negative, and repaired", _share(test["negative_mass"])))
     return Table(f"Test data, {test['samples']} inputs", ("measure", "value"), tuple(rows))
@@ -127,7 +129,7 @@ def _ood(ood: dict[str, Any]) -> Table:
         for score, value in found["scores"].items():
             cells = [_number(value[key]) for key in ("auroc", "auprc", "auprc_known", "fpr95", "error")]
             cells += [_spread(value["known"]), _spread(value["unknown"])]
-            rows.append((f"{name} ({found['samples']})", _with_unit(score), *cells))
+            rows.append((f"{name} ({found['samples']})", with_unit(score), *cells))
     columns = (
         "unknown inputs",
         "score",
@@ -159,7 +161,7 @@ def _threshold(threshold: dict[str, Any]) -> Table:
 def _selective(selective: dict[str, Any]) -> Table:
     shares = list(next(iter(selective.values()))["accuracy_at"])
     rows = [
-        (_with_unit(name), _number(value["aurc"]), *(_share(value["accuracy_at"][s]) for s in shares))
+        (with_unit(name), _number(value["aurc"]), *(_share(value["accuracy_at"][s]) for s in shares))
         for name, value in selective.items()
     ]
     columns = ("score", "area under risk–coverage", *(f"accuracy on the surest {share}" for share in shares))
@@ -228,7 +230,7 @@ def _levels(title: str, rows: Sequence[dict[str, Any]], samples: int) -> Table:
         )
         found.append((text, _share(row["accuracy"]), *(_number(row[name]) for name in scores)))
     first = "standard deviation" if title == "Noise" else "angle"
-    columns = (first, "accuracy", *(f"mean {_with_unit(name)}" for name in scores))
+    columns = (first, "accuracy", *(f"mean {with_unit(name)}" for name in scores))
     return Table(f"{title}, {samples} test inputs", columns, tuple(found))
 
 
@@ -260,10 +262,6 @@ def _timing(timing: dict[str, Any]) -> Table:
         if k in timing
     )
     return Table("Time of a prediction with its uncertainty", ("measure", "median", "quartiles"), rows)
-
-
-def _with_unit(score: str) -> str:
-    return f"{score}, bits" if score in ("entropy", "non-specificity") else score
 
 
 def _share(value: float | None) -> str:

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from randomset.evaluation.result import Evaluation
 from randomset.evaluation.selective import risk_coverage
+from randomset.evaluation.units import UNITS
 from randomset.report.detection_figures import right_answers
 from randomset.report.sections import Curve, Page
 
 __all__ = ["curves", "detection", "levels", "reliability", "scores_of", "selective", "thresholds"]
 
-_UNITS = {"entropy": "bits", "non-specificity": "bits", "mutual information": "bits"}
 _VALUES, _POINTS = 2001, 240
 
 
@@ -30,7 +30,7 @@ def thresholds(result: Evaluation) -> dict[str, Any]:
         order = np.argsort(sets["test"], kind="stable")
         among = np.cumsum(right[order]) / np.arange(1, len(right) + 1)
         found[score] = {
-            "unit": _UNITS.get(score, ""),
+            "unit": UNITS.get(score, ""),
             "most": most or 1.0,
             "right": _some(among),
             "sets": {

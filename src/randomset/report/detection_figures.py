@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from randomset.errors import RandomSetError
+from randomset.evaluation.units import with_unit
 from randomset.report.axes import BLUE, DARK, MOST_CLASSES, ORANGE, name_classes, panels, plain, wide_enough
 
 if TYPE_CHECKING:
@@ -230,7 +231,7 @@ def axis_name(score: str) -> str:
     >>> axis_name("entropy")
     'entropy, bits'
     """
-    return f"{plain(score)}, bits" if score in ("entropy", "non-specificity") else plain(score)
+    return with_unit(score, plain(score))
 
 
 def _look(number: int) -> dict[str, Any]:
