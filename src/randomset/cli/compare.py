@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
-import hashlib
-import json
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from randomset.belief.storage import read_document, write_document
-from randomset.budgeting.inputs import is_number
 from randomset.cli.checks import as_place, check_drawing, number_or_auto
+from randomset.cli.comparable import check_data, check_same, contents_of, is_whole
+from randomset.cli.measuring import MEASURED, costs_of, measured, timed
 from randomset.cli.voice import aloud
-from randomset.errors import FileFormatError, RandomSetError, ShapeError
+from randomset.errors import FileFormatError, RandomSetError
 from randomset.folders import alone_in, check_writable
-
-if TYPE_CHECKING:
-    from randomset.training.method import MethodConfig
 
 __all__ = ["compare"]
 
@@ -88,14 +82,14 @@ def compare(
         for name in names
     ]
     for config, run in runs:
-        _check_same(run, config)
-    marks = _contents(runs[0][0], unknown)
+        check_same(run, config)
+    marks = contents_of(runs[0][0], unknown)
     if size is None and weights == "none" and not backbone.startswith("hf:"):
         for _, run in runs:  # of tokens and resized images a run has marks of its own, and checks them itself
-            _check_data(run, marks[""])
-    others = [name for name in METHODS if name not in names and _is_whole(out / name, seeds)]
+            check_data(run, marks[""])
+    others = [name for name in METHODS if name not in names and is_whole(out / name, seeds)]
     for name in others:
-        _check_same(out / name / "seed-0", MethodConfig(method=name, **settings))
+        check_same(out / name / "seed-0", MethodConfig(method=name, **settings))
     if others:
         typer.echo(f"Also in the table, since {out} has them: {', '.join(others)}.")
         names += others
@@ -132,10 +126,10 @@ def compare(
             for seed in range(seeds):
                 mark = {"contents": marks, "ood": unknown, "ood_samples": ood_samples, "seed": seed}
                 models = {name: out / name / f"seed-{seed}" for name in names}
-                times = _timed(models, out / f"timing-{seed}.json")
+                times = timed(models, out / f"timing-{seed}.json")
                 for name, run in models.items():
-                    results[name].append(_measured(run, mark, figures))
-                    costs[name].append({**_costs(run), "milliseconds": times[name]})
+                    results[name].append(measured(run, mark, figures))
+                    costs[name].append({**costs_of(run), "milliseconds": times[name]})
         except KeyboardInterrupt:
             typer.echo(_STOPPED, err=True)
             raise typer.Exit(130) from None
@@ -161,158 +155,3 @@ def compare(
 
 
 _STOPPED = "Stopped. The same command goes on from here."
-_MARK, _TIMES = "randomset.measured", "randomset.times"
-MEASURED = "comparison"
-"""The folder of a run with what was measured for the table; `randomset evaluate` writes elsewhere."""
-
-
-def _check_same(run: Path, config: MethodConfig) -> None:
-    """Refuse to mix runs of other settings into a comparison."""
-    from randomset.training.method import MethodConfig
-
-    if not (run / "config.json").exists():
-        return
-    stored, wanted = (dataclasses.asdict(each) for each in (MethodConfig.load(run), config))
-    if config.backbone == "auto":
-        wanted["backbone"] = stored["backbone"]
-    if config.weights != "none" and config.size is None:
-        wanted["size"] = stored["size"]  # what the weights are used to
-    other = [
-        f"{name} {stored[name]} instead of {wanted[name]}" for name in wanted if stored[name] != wanted[name]
-    ]
-    if other:
-        raise FileFormatError(
-            "the folder holds a run with other settings",
-            got=f"{run}: {', '.join(other)}",
-            remedy="Choose another folder with --out, or the settings of before",
-        )
-
-
-def _check_data(run: Path, mark: str) -> None:
-    """Refuse to go on with runs of other data, before anything is trained."""
-    try:
-        contents = json.loads((run / "split.json").read_text(encoding="utf-8")).get("contents")
-    except (OSError, ValueError, AttributeError, RecursionError):
-        return  # there is none yet, or its reader will say what is wrong
-    if contents not in (None, mark):
-        raise FileFormatError(
-            "the data are others than those of a run in the folder",
-            got=str(run),
-            remedy="Bring the old data back, or choose another folder with --out",
-        )
-
-
-def _is_whole(folder: Path, seeds: int) -> bool:
-    """Say whether a method was trained with every seed."""
-    return all((folder / f"seed-{seed}" / "test.json").exists() for seed in range(seeds))
-
-
-def _contents(config: MethodConfig, unknown: dict[str, str]) -> dict[str, str]:
-    """Load all data once before the work, so that what cannot be used is said now; return their marks."""
-    from randomset.data.sources import load_source
-    from randomset.data.splits import fingerprint
-
-    columns: dict[str, Any] = {"label": config.label_column, "text": config.text_column}
-    size = None if config.size is None else (config.size, config.size)
-    data = load_source(config.source, size=size, **columns)
-    if data.labels.dim() > 1:
-        raise RandomSetError(
-            "methods are compared on data with one class for each sample",
-            got=f"set-valued labels of {data.name}",
-            remedy="randomset train takes them",
-        )
-    marks = {"": fingerprint(data)}
-    for name, source in unknown.items():
-        if name in ("test", "validation", "calibration"):
-            raise RandomSetError("this name means something else", got=f"--ood {name}=…", expected="another")
-        if as_place(source) == config.source and config.test:
-            raise RandomSetError("the known data cannot be the unknown ones", got=f"--ood {name}={source}")
-        more: dict[str, Any] = {"columns": data.columns} if data.kind == "features" else {}
-        other = load_source(source, "test", labelled=False, size=size, **columns, **more)
-        alike = other.kind == data.kind
-        if alike and data.kind == "features":
-            alike = other.inputs.shape[1:] == data.inputs.shape[1:]
-        if not alike:
-            raise ShapeError(
-                "the unknown data are of another kind than the known ones",
-                got=repr(other),
-                expected=f"what {data!r} holds",
-            )
-        marks[name] = fingerprint(other)
-    return marks
-
-
-def _measured(run: Path, mark: dict[str, Any], figures: bool) -> Any:
-    """Return the numbers of a run; measure it if it was not, or if anything is not as it was then."""
-    from randomset.cli.evaluate import evaluate_run
-    from randomset.evaluation.result import Evaluation
-
-    folder = run / MEASURED
-    mark = {"format": _MARK, "version": 1, **mark, "model": _digest(run), "figures": figures}
-    try:
-        kept = read_document(folder / "measured.json", _MARK, 1, "what was measured")
-        if {**kept, "figures": kept["figures"] or not figures} == {**mark, "figures": True}:
-            numbers = Evaluation.load(folder).numbers
-            if set(numbers["ood"]) == set(mark["ood"]) and "test" in numbers:
-                return numbers
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):  # FileFormatError is a ValueError
-        pass
-    typer.echo(f"Measuring {run} …")
-    result = evaluate_run(
-        run,
-        ood=mark["ood"],
-        ood_samples=mark["ood_samples"],
-        seed=mark["seed"],
-        sweeps=False,
-        timing=False,
-        figures=figures,
-        quiet=True,
-        out=folder,
-    )
-    write_document(mark, folder / "measured.json", _MARK, 1)
-    return result.numbers
-
-
-def _costs(run: Path) -> dict[str, float]:
-    from randomset.training.rival_storage import load_model
-
-    model = load_model(run)
-    count = float(sum(p.numel() for p in model.parameters()))
-    seconds = model.notes.get("seconds")
-    return {"parameters": count} | ({} if seconds is None else {"seconds": float(seconds)})
-
-
-def _digest(run: Path) -> str:
-    try:
-        return hashlib.blake2b((run / "model.safetensors").read_bytes(), digest_size=8).hexdigest()
-    except OSError:
-        raise FileFormatError(
-            "a run has lost its model",
-            got=str(run),
-            remedy="Delete the folder: the same command trains it anew",
-        ) from None
-
-
-def _timed(runs: dict[str, Path], path: Path) -> dict[str, float]:
-    """Time one prediction of every model, in turns, unless these very models were timed before."""
-    import torch
-
-    from randomset.evaluation.timing import in_turns
-    from randomset.training.rival_storage import load_model
-
-    marks = {name: _digest(run) for name, run in runs.items()}
-    try:
-        kept = read_document(path, _TIMES, 1, "the times")
-        if kept["models"] == marks and all(is_number(kept["milliseconds"][name]) for name in runs):
-            return {name: float(kept["milliseconds"][name]) for name in runs}
-    except (FileFormatError, KeyError, TypeError):
-        pass
-    models = {name: load_model(run) for name, run in runs.items()}
-    notes = next(iter(models.values())).notes
-    one = torch.rand(1, *notes["input_shape"])
-    if notes.get("tokens"):  # a text of a few words, filled up
-        one = torch.full(one.shape, -1)
-        one[:, :8] = 1
-    found = in_turns(models, one)
-    write_document({"models": marks, "milliseconds": found}, path, _TIMES, 1)
-    return found
