@@ -71,6 +71,15 @@ class TestComparison:
         for name in ("accuracy, %", "NLL, nats", "noise: AUROC, %", "parameters"):
             assert again[name] == first[name]
 
+    def test_another_start_is_not_mixed_in(self, compared):
+        folder, _ = compared
+        out = run("compare", "digits", *self.OPTIONS, "--epochs", 1, "--from-first", cwd=folder)
+        assert out.returncode == 2
+        assert "from_first False instead of True" in " ".join(out.stderr.split())
+        alone = ("--methods", "softmax", "--seeds", 1, "--epochs", 1, "--from-first", "--no-figures")
+        out = run("compare", "digits", *alone, "--out", "plain", cwd=folder)  # others have no such start
+        assert out.returncode == 0, out.stderr
+
     def test_a_method_alone_joins_the_table(self, compared):
         folder, _ = compared
         shutil.copytree(folder / "c", folder / "d")

@@ -103,6 +103,15 @@ class TestTrain:
         again = run("train", "--out", "cut", "--resume", cwd=folder)
         assert "trained already" in again.stdout
 
+    def test_starting_from_the_first_network(self, tmp_path):
+        Budget.from_sets([("3", "8")], [str(digit) for digit in range(10)]).save(tmp_path / "own.json")
+        options = ("--budget", "own.json", "--from-first", "--epochs", 1, "--out", "run")
+        out = run("train", "digits", *options, cwd=tmp_path)
+        assert out.returncode == 0, out.stderr
+        assert "Training a plain network" in out.stdout  # although the sets are known
+        assert (tmp_path / "run" / "first" / "metrics.csv").exists()
+        assert json.loads((tmp_path / "run" / "config.json").read_text())["config"]["from_first"] is True
+
     def test_a_configuration_is_echoed_and_taken_over(self, trained):
         folder, _ = trained
         out = run("train", "--config", "run", "--out", "second", "--seed", 3, "--epochs", 1, cwd=folder)
@@ -155,6 +164,10 @@ MISTAKES = {
     "bad seed": (["train", "digits", "--seed", "-1"], "seed"),
     "bad shares": (["train", "digits", "--validation", "0.6", "--test", "0.5"], "nothing is left"),
     "bad epochs": (["train", "digits", "--epochs", "0"], "epochs"),
+    "no first network": (
+        ["train", "digits", "--from-first", "--method", "softmax"],
+        "random-set networks alone",
+    ),
     "no run": (["train", "--resume"], "no run to go on with"),
     "no config": (["train", "--config", "nothing"], "configuration"),
     "a budget of other classes": (["train", "digits", "--budget", "budget.json"], "other classes"),

@@ -34,6 +34,9 @@ def compare(
     width: Annotated[int | None, typer.Option(help="as for `randomset train`")] = None,
     sets: Annotated[str, typer.Option(help="sets of the random-set network beside the singletons")] = "20",
     recipe: Annotated[str, typer.Option(help="fast, fast-head or paper")] = "fast",
+    from_first: Annotated[
+        bool, typer.Option("--from-first", help="start the random-set network as `randomset train` would")
+    ] = False,
     epochs: Annotated[int | None, typer.Option(help="how often the data are seen")] = None,
     batch_size: Annotated[int | None, typer.Option(help="samples in one step")] = None,
     learning_rate: Annotated[float | None, typer.Option(help="the highest one; else the recipe's")] = None,
@@ -76,8 +79,12 @@ def compare(
         **{"weights": as_place(weights), "freeze": freeze, "size": size, "label_column": label_column},
         **{"text_column": text_column, **usual_shares(place)},
     }
+
+    def config_of(name: str, seed: int = 0) -> MethodConfig:
+        return MethodConfig(method=name, seed=seed, from_first=from_first and name == "rsnn", **settings)
+
     runs = [
-        (MethodConfig(method=name, seed=seed, **settings).checked(), out / name / f"seed-{seed}")
+        (config_of(name, seed).checked(), out / name / f"seed-{seed}")
         for seed in range(seeds)
         for name in names
     ]
@@ -89,7 +96,7 @@ def compare(
             check_data(run, marks[""])
     others = [name for name in METHODS if name not in names and is_whole(out / name, seeds)]
     for name in others:
-        check_same(out / name / "seed-0", MethodConfig(method=name, **settings))
+        check_same(out / name / "seed-0", config_of(name))
     if others:
         typer.echo(f"Also in the table, since {out} has them: {', '.join(others)}.")
         names += others
