@@ -162,7 +162,7 @@ class TestComparison:
             (["--ood-samples", 0], "--ood-samples is out of range"),
             (["--batch-size", 0], "batch_size is out of range"),
             (["--methods", "rsnn,magic"], "--methods has an unknown one; got magic"),
-            (["--methods", "rsnn,rsnn"], "not different methods"),
+            (["--methods", "rsnn,rsnn"], "names one twice"),
             (["--seeds", 0], "--seeds"),
             (["--ood", "="], "NAME=SOURCE"),
         ],

@@ -126,6 +126,14 @@ class TestGuarantee:
 
 
 class TestSets:
+    def test_p_values_of_columns_that_lie_apart_in_memory(self):
+        apart = torch.rand(2, 30, generator=torch.Generator().manual_seed(0)).softmax(0).T
+        conformal = Conformal(Prediction(apart), torch.arange(30) % 2)
+        together = conformal.p_values(Prediction(apart.contiguous()))
+        assert torch.equal(
+            conformal.p_values(Prediction(apart)), together
+        )  # torch's warning would be an error
+
     def test_p_values_count_the_test_point(self):
         calibration = Prediction(torch.tensor([[0.9, 0.1], [0.6, 0.4], [0.2, 0.8]]))
         conformal = Conformal(calibration, torch.tensor([0, 0, 1]))  # scores 0.1, 0.4, 0.2

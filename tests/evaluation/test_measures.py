@@ -37,6 +37,18 @@ def draw(samples=500, classes=6, seed=0):
     return (1.5 * logits).softmax(1), labels
 
 
+def test_where_probabilities_tie_the_answer_of_the_prediction_counts():
+    even = torch.full((40, 7), 1 / 7)
+    answers = Prediction(even).labels
+    assert top_accuracy(even, answers) == balanced_accuracy(even, answers) == 1.0
+
+
+def test_a_threshold_makes_its_folder(tmp_path):
+    threshold = Threshold.keeping(0.5, torch.tensor([1.0, 2.0]), "entropy")
+    threshold.save(tmp_path / "new" / "run")
+    assert Threshold.load(tmp_path / "new" / "run") == threshold
+
+
 class TestAgreement:
     @pytest.mark.parametrize("seed", range(3))
     def test_with_scikit_learn(self, seed):

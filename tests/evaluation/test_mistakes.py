@@ -53,6 +53,13 @@ class TestMistakes:
         assert torch.equal(digests_of(images), digests_of(images.float() / 255))
         assert (digests_of(torch.full((2, 1, 4, 4), 0.5)) == 0).all()  # empty pictures overlap with nothing
 
+    def test_sets_of_one_class_are_classes_and_larger_ones_are_not(self):
+        mask = nn.functional.one_hot(TEST[1], 3).bool()
+        assert evaluate(model, (TEST[0], mask))["test"] == evaluate(model, TEST)["test"]
+        mask[4] = True
+        with pytest.raises(RandomSetError, match="test on data that name one for each input"):
+            evaluate(model, (TEST[0], mask))
+
     def test_a_nan_is_located(self):
         inputs = points(100)[0].clone()
         inputs[57] = torch.nan

@@ -84,11 +84,14 @@ class TestTiny:
         folder, _ = made
         listed = run("paper", cwd=folder).stdout
         pattern = (
-            r"table-1 .*needs mnist, cifar10, intel; tiny \d+ s, .*full 1235 h on a GPU; results here: tiny"
+            r"table-1 .*needs mnist, cifar10, intel; tiny \d+ s, .*full 1235 h on a GPU; results here: tiny, "
+            r"with the library: cpu"
         )
         assert re.search(pattern, listed)  # 5 × 5 × 2,964 minutes by the paper's Table 6
         table = run("paper", "table", "table-3", "--scale", "tiny", cwd=folder).stdout
         assert "Width of the credal set" in table
+        assert "result.json" in table.splitlines()[0]
+        assert "as it comes with the library" in run("paper", "table", "table-3", cwd=folder).stdout
         assert "(0.007)" in table  # the paper's
         assert run("paper", "page", "--scale", "tiny", "--out", "p/paper.md", cwd=folder).returncode == 0
         page = (folder / "p" / "paper.md").read_text(encoding="utf-8")
@@ -112,6 +115,7 @@ class TestTiny:
             (("run", "table-99"), "the paper has no such table or figure; got table-99"),
             (("run", "table-1", "--scale", "huge"), "unknown scale; got huge"),
             (("run", "table-1", "--seeds", "0"), "--seeds is out of range"),
+            (("table", "table-1", "--scale", "huge"), "unknown scale; got huge"),
             (("table", "table-1", "--scale", "full"), "First: randomset paper run table-1 --scale full"),
             (("page", "--scale", "full"), "First: randomset paper run all --scale full"),
         ],

@@ -64,8 +64,10 @@ def compare(
         raise RandomSetError(
             "--methods has an unknown one", got=strange[0], expected=f"some of {', '.join(METHODS)}"
         )
-    if not names or len(set(names)) != len(names):
-        raise RandomSetError("--methods are not different methods", got=methods)
+    if not names:
+        raise RandomSetError("--methods names none", expected=f"some of {', '.join(METHODS)}")
+    if len(set(names)) != len(names):
+        raise RandomSetError("--methods names one twice", got=methods)
     for option, value in (("--seeds", seeds), ("--ood-samples", 1 if ood_samples is None else ood_samples)):
         if value < 1:
             raise RandomSetError(f"{option} is out of range", got=value, expected="1 or more")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -42,7 +43,9 @@ def show(context: typer.Context, folder: _Folder = _PLACE) -> None:
         times = [f"{scale} {_time(outcome.seconds)}" for scale, outcome in known.items() if outcome]
         if "full" not in here and one.data:
             times.append(f"full {one.gpu_hours(full):.0f} h on a GPU")
+        shipped = [scale for scale in SCALES if scale not in here and known[scale]]
         states = f"results here: {', '.join(here)}" if here else "no results here"
+        states += f", with the library: {', '.join(shipped)}" * bool(shipped)
         parts = (f"needs {', '.join(one.data) or 'no data'}", ", ".join(times), states)
         typer.echo(f"{one.id:{ids}}  {one.title:{titles}}  {'; '.join(part for part in parts if part)}")
     typer.echo("Times are of all trainings and measurements; what was trained before is not trained again.")
@@ -70,8 +73,7 @@ def run(
     from randomset.paper.workshop import time_to_go
     from randomset.training.report import TrainingStopped
 
-    if scale not in SCALES:
-        raise RandomSetError("unknown scale", got=scale, expected=", ".join(SCALES))
+    _check_scale(scale, SCALES)
     if seeds is not None and seeds < 1:
         raise RandomSetError("--seeds is out of range", got=seeds, expected="1 or more")
     wanted = exhibits() if id == "all" else [exhibit(id)]
@@ -104,8 +106,9 @@ def table(
     folder: _Folder = _PLACE,
 ) -> None:
     """Print ours beside the paper's: what was made here, else the results that come with the library."""
-    from randomset.paper import exhibit
+    from randomset.paper import SCALES, exhibit
 
+    _check_scale(scale, SCALES)
     one, outcome = exhibit(id), _outcome(folder, scale, id)
     if outcome is None:
         raise FileFormatError(
@@ -113,7 +116,9 @@ def table(
             got=f"{id} at scale {scale}",
             remedy=f"First: randomset paper run {id} --scale {scale}",
         )
-    typer.echo(f"# {one.id}: {one.title}, scale {outcome.scale}, seeds: {outcome.seeds}\n")
+    path = folder / scale / id / "result.json"
+    origin = f"from {path}" if path.exists() else "as it comes with the library"
+    typer.echo(f"# {one.id}: {one.title}, scale {outcome.scale}, seeds: {outcome.seeds}, {origin}\n")
     typer.echo(one.text(outcome))
 
 
@@ -127,8 +132,7 @@ def page(
     from randomset.paper import SCALES, exhibits
     from randomset.paper.page import write_page
 
-    if scale not in SCALES:
-        raise RandomSetError("unknown scale", got=scale, expected=", ".join(SCALES))
+    _check_scale(scale, SCALES)
     found = {one.id: _outcome(folder, scale, one.id) for one in exhibits()}
     outcomes = {id: outcome for id, outcome in found.items() if outcome is not None}
     if not outcomes:
@@ -141,6 +145,11 @@ def page(
     typer.echo(
         f"Wrote {write_page(out, folder / scale, exhibits(), outcomes)}, with {len(outcomes)} results."
     )
+
+
+def _check_scale(scale: str, scales: Mapping[str, object]) -> None:
+    if scale not in scales:
+        raise RandomSetError("unknown scale", got=scale, expected=", ".join(scales))
 
 
 def _outcome(folder: Path, scale: str, id: str) -> Outcome | None:

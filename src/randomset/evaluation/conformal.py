@@ -170,6 +170,7 @@ def uniform_from_rows(rows: Tensor, seed: int) -> Tensor:
 
 def _p_values(values: Tensor, reference: Tensor, u: Tensor | None) -> Tensor:
     """Count references that are at least as strange as each value, the value itself among them."""
+    values = values.contiguous()  # or torch warns that it makes it so
     at_least = (len(reference) - torch.searchsorted(reference, values)).double()
     if u is None:
         counted = at_least + 1  # in double: a p-value of exactly alpha is not above it

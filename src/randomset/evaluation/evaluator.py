@@ -206,10 +206,12 @@ def _conformal_remarks(calibration: Outcome, shared: bool, alpha: float, classes
     said = []
     if shared:
         said.append("conformal: calibrated on the validation data; with data apart the guarantee is strict")
-    if fewest < needed:
+    if len(calibration) < needed:
+        said.append(f"conformal: {len(calibration)} inputs; with fewer than {needed}, sets hold every class")
+    elif fewest < needed:
         said.append(
-            f"conformal: {len(calibration)} inputs, {fewest} of the rarest class; with fewer than {needed}, "
-            "sets hold every class"
+            f"conformal: {len(calibration)} inputs, {fewest} of the rarest class; of a class with fewer than "
+            f"{needed}, the sets by class never leave it out"
         )
     return said
 

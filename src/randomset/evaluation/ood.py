@@ -131,6 +131,7 @@ class Threshold:
     def save(self, folder: str | Path) -> Path:
         """Write it into a run folder, as threshold.json."""
         path = expanded(folder) / _FILE
+        path.parent.mkdir(parents=True, exist_ok=True)
         write_document(dataclasses.asdict(self), path, _FORMAT, _VERSION)
         return path
 

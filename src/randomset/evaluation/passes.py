@@ -192,12 +192,17 @@ def _joined(
         codes, _ = encoded_labels(np.concatenate(arrays), count, known or own or None, at_least=1)
         return torch.from_numpy(codes), []
     found = torch.cat([torch.as_tensor(array) for array in arrays])
+    if found.dim() == 2 and found.dtype == torch.bool and bool((found.sum(1) == 1).all()):
+        found = found.int().argmax(1)  # sets of one class each
     if found.dim() != 1 or len(found) != count or found.is_floating_point():
         raise LabelError(
             f"the labels of {name} are no classes",
             got=f"{found.dtype} of shape {tuple(found.shape)} for {count} inputs",
             expected="one class index for each input",
-            remedy="Set-valued labels have no single true class to compare with" if found.dim() > 1 else "",
+            remedy="Set-valued labels have no single true class to compare with: test on data that name one "
+            "for each input (--test SOURCE)"
+            if found.dim() > 1
+            else "",
         )
     if not own or not known or own == known:
         return found.long(), []

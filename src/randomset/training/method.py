@@ -163,7 +163,8 @@ def train_method(
         own, budget, preprocess=copy.deepcopy(preprocess), freeze_backbone=config.freeze, **options
     )
     loss = RandomSetLoss(budget, config.alpha, config.beta)
-    say("Training the random-set network …")
+    start = " from the plain network's backbone" if config.from_first else ""
+    say(f"Training the random-set network{start} …")
     plan = config.plan(count)
     if config.freeze and kept is not None:
         width = network.head.in_features
