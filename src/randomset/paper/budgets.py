@@ -195,10 +195,10 @@ def _cluster_figure(shop: Workshop, numbers: Numbers) -> dict[str, Figure]:
         axes = np.array(one["axes"])[:2]  # seen along the third axis
         rim = clusters["radius"] * np.linalg.cholesky(axes @ axes.T) @ np.stack([np.cos(turn), np.sin(turn)])
         x, y = rim + np.array(one["centre"][:2])[:, None]
-        ax.plot(x, y, color=colours[one["of"]])
-        ax.text(x[0], y[0], clusters["classes"][one["of"]], color=colours[one["of"]])
+        ax.plot(x, y, color=colours[one["of"]], label=clusters["classes"][one["of"]])
     ax.set_xlabel("dimension 1")
     ax.set_ylabel("dimension 2")
+    ax.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)  # names at the rims would overlap
     return {"figure": figure}
 
 
