@@ -61,7 +61,8 @@ class Exhibit:
     def run(self, shop: Workshop, figures: bool = True) -> Outcome:
         """Train what is missing, measure, draw, and keep the outcome in the workshop's folder."""
         shop.train(self.models(shop))
-        start, reused = time.perf_counter(), shop.reused
+        start = time.perf_counter()
+        shop.reused.clear()
         numbers = sayable(self.measure(shop))
         configs = dict.fromkeys(self.models(shop))
         outcome = Outcome(
@@ -70,7 +71,7 @@ class Exhibit:
             seeds=len(shop.seeds),
             training=sum(_seconds(shop.place(config)) for config in configs),
             measuring=time.perf_counter() - start,
-            reused=shop.reused - reused,
+            reused=sum(shop.reused.values()),
             numbers=numbers,
         )
         folder = shop.folder / self.id

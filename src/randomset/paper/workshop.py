@@ -50,8 +50,8 @@ class Workshop:
         self.scale, self.folder = scale, folder
         self.seeds = range(scale.seeds if seeds is None else seeds)
         self.say, self.say_epoch = say, say_epoch
-        self.reused = 0.0
-        """Seconds that measurements once took which were there already and were asked for again."""
+        self.reused: dict[Path, float] = {}
+        """Seconds that measurements once took which were there already when they were asked for."""
 
     def config(self, data: str, method: str = "rsnn", seed: int = 0, **changes: Any) -> MethodConfig:
         """Return the settings of a training on one of the paper's data sets."""
@@ -169,11 +169,12 @@ class Workshop:
         if (place / "whole").exists():
             try:
                 found = Evaluation.load(place)
-                self.reused += float((place / "whole").read_text(encoding="utf-8"))
+                self.reused.setdefault(place, float((place / "whole").read_text(encoding="utf-8")))
                 return found
             except (FileFormatError, ValueError):
                 pass  # it is measured again
         self.say(f"Measuring {run.name} …")
+        self.reused[place] = 0.0  # it is measured now
         started = time.perf_counter()
         model = self.model(config)
         load = NetworkInputs(model, run, strict=False)
