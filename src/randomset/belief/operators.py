@@ -16,9 +16,8 @@ from randomset.errors import BudgetError
 
 __all__ = ["BudgetOperators", "PowerSetTransform", "SparseSum", "operators_of", "over_sets", "over_sets_each"]
 
-_DENSE_CLASSES = (
-    12  # up to here the shares of every class in every set are a table of half a megabyte at most
-)
+_DENSE_CLASSES = 12
+"""Up to so many classes, the shares of every class in every set are a table of half a megabyte at most."""
 
 
 def operators_of(budget: Budget | BudgetOperators, like: Tensor) -> BudgetOperators:
