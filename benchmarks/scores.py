@@ -87,12 +87,13 @@ def main() -> None:
                             value = auroc_at_equal(positive, score(kind), score("entropy"))
                             equal.setdefault((data, name), {}).setdefault(kind, []).append(value)
     print("\nOn the test data")
-    print("| data | method | accuracy, % | NLL, nats | ECE |\n|---|---|---|---|---|")
+    names = ("accuracy, %", "NLL, nats", "ECE", "NLL, one temperature", "ECE, one temperature")
+    print("| data | method | " + " | ".join(names) + " |\n" + "|---" * (2 + len(names)) + "|")
     for (data, method), results in known.items():
-        cells = [
-            over_seeds([one["test"][name] for one in results], scale, digits)
-            for name, scale, digits in (("accuracy", 100, 2), ("nll", 1, 3), ("ece", 1, 3))
-        ]
+        tests = [one["test"] for one in results]
+        cells = [over_seeds([test["accuracy"] for test in tests])]
+        for part in (tests, [test["scaled"] for test in tests]):
+            cells += [over_seeds([one[name] for one in part], 1, 3) for name in ("nll", "ece")]
         print(f"| {data} | {TITLES[method]} | " + " | ".join(cells) + " |")
     print("\nAUROC of errors and of unknown inputs, in per cent")
     print(
