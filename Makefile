@@ -7,7 +7,7 @@ INSTALL = $(BIN)/python -m pip install --quiet -c constraints.txt
 export OMP_WAIT_POLICY ?= PASSIVE
 export HF_HUB_OFFLINE ?= 1
 
-.PHONY: help demo test test-vision quick bench peers docs package clean
+.PHONY: help demo test test-vision quick bench peers reproduction docs package clean
 
 help:  ## say what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /: /'
@@ -56,6 +56,11 @@ peers: .venv-peers/stamp  ## other libraries beside this one, on digits and on b
 	$(PEERS) benchmarks.peers --task digits --epochs 30
 	$(PEERS) benchmarks.peers --task digits --seconds 5
 	$(PEERS) benchmarks.peers_belief
+
+SCALE ?= cpu
+SEEDS ?= 3
+reproduction: $(VENV)/test.stamp  ## every table and figure of the paper: hours (SCALE=tiny takes a minute)
+	$(BIN)/python -m reproduction run all --scale $(SCALE) --seeds $(SEEDS)
 
 docs: $(VENV)/docs.stamp  ## build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

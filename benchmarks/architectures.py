@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from benchmarks.families import neighbouring_sets, ratios
 from benchmarks.training import step
 from randomset import RandomSetLoss, RandomSetNetwork
-from randomset.budgeting.batches import feature_tensor
+from randomset._core.batches import feature_tensor
 from randomset.training.preparation import backbone_for
 
 # name: backbone, side of the images, hidden layers of the head, the paper's millions (random-set, plain)

@@ -17,11 +17,11 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from randomset import Budget, RandomSetLoss, RandomSetNetwork
-from randomset.baselines import Softmax
+from randomset.backbones.preprocessing import Standardise
+from randomset.backbones.text import load_tokenizer, tokenised
 from randomset.data import Source, load_source
 from randomset.evaluation import evaluate
-from randomset.nn.preprocessing import Standardise
-from randomset.nn.tokens import load_tokenizer, tokenised
+from randomset.models import Softmax
 from randomset.training.fitting import fit
 from randomset.training.method import every_set
 from randomset.training.preparation import backbone_for, kept_features

@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from benchmarks.families import ratios
 from benchmarks.training import step
 from randomset import Budgeter, RandomSetLoss, RandomSetNetwork, fit
+from randomset.backbones.architectures import mlp
 from randomset.evaluation import evaluate
-from randomset.nn.backbones import mlp
 
 
 def peak() -> float:

@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from benchmarks.families import neighbouring_sets, ratios
 from benchmarks.training import random_set_prediction, step
 from randomset import RandomSetLoss, RandomSetNetwork
-from randomset.baselines import FSVI, Baseline, Ensemble, Epinet, LaplaceBridge, Softmax
-from randomset.nn.backbones import Backbone, resnet, small_cnn
+from randomset.backbones.architectures import Backbone, resnet, small_cnn
+from randomset.models import FSVI, Baseline, Ensemble, Epinet, LaplaceBridge, Softmax
 
 CLASSES, SETS, MEMBERS = 10, 20, 5
 # the paper, CIFAR-10: Table 1's milliseconds for a prediction, Table 6's minutes for a training

@@ -28,11 +28,11 @@ from torch import Tensor
 from benchmarks.families import process_seconds
 from benchmarks.peers_methods import METHODS, Predict, Trained
 from benchmarks.peers_training import TASKS, Plan, Shop, Task
+from randomset._core.torchvision import before_others
 from randomset.evaluation.accuracy import negative_log_likelihood, top_accuracy
 from randomset.evaluation.calibration import calibration_error, fitted_temperature, tempered
 from randomset.evaluation.ood import detection
-from randomset.paper.exhibit import over_seeds
-from randomset.vision import before_others
+from reproduction.exhibit import over_seeds
 
 LIBRARIES = (
     "torch",

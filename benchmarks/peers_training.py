@@ -17,9 +17,9 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
+from randomset.backbones.architectures import small_cnn
+from randomset.backbones.preprocessing import Standardise
 from randomset.data import Source, load_source
-from randomset.nn.backbones import small_cnn
-from randomset.nn.preprocessing import Standardise
 from randomset.training.config import MethodConfig
 
 MEMBERS = 5

@@ -5,7 +5,7 @@ random-set networks that start from the plain network which chose their sets ("f
 looks only at pairs of inputs of nearly the same entropy (one of forty equal parts of all inputs): how often
 does the wrong, or the unknown, input have the higher score? One half means that the score adds nothing.
 
-Run: randomset paper run table-2 && randomset paper run table-1, then python -m benchmarks.scores
+Run: python -m reproduction run table-2, the same for table-1, then python -m benchmarks.scores
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
 from randomset.evaluation import Evaluation
-from randomset.paper import SCALES, Workshop
-from randomset.paper.exhibit import over_seeds
-from randomset.paper.scales import METHODS
+from reproduction import SCALES, Workshop
+from reproduction.exhibit import over_seeds
+from reproduction.scales import METHODS
 
 Floats = NDArray[np.float64]
 SCORES = ("entropy", "1 - maximum", "credal width", "non-specificity")

@@ -29,10 +29,10 @@ from torch import nn
 
 from benchmarks.families import neighbouring_sets
 from randomset import RandomSetNetwork
+from randomset.backbones.architectures import resnet, small_cnn
+from randomset.backbones.preprocessing import Standardise
 from randomset.data.conversion import png_from_image
 from randomset.evaluation import Threshold
-from randomset.nn.backbones import resnet, small_cnn
-from randomset.nn.preprocessing import Standardise
 
 CLASSES, SETS = 10, 20
 

@@ -23,15 +23,15 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from randomset import Budget, Budgeter, RandomSetLoss, RandomSetNetwork
-from randomset.baselines import Softmax
+from randomset._core.files import save_tensors
+from randomset.backbones.preprocessing import Standardise
 from randomset.belief.random_set import RandomSet
-from randomset.belief.storage import save_tensors
 from randomset.budgeting import from_confusion
 from randomset.budgeting.features import extract_features
 from randomset.data import Source, load_source
 from randomset.data.conversion import converted
 from randomset.evaluation import evaluate
-from randomset.nn.preprocessing import Standardise
+from randomset.models import Softmax
 from randomset.training.fitting import fit
 from randomset.training.method import MethodConfig
 from randomset.training.preparation import backbone_for

@@ -21,13 +21,13 @@ from safetensors.torch import load_file, save_file
 from scipy.optimize import minimize_scalar
 from torch import Tensor, nn
 
+from randomset import backbones
 from randomset.data import Source, load_source
 from randomset.data.splits import Parts, usual_shares
 from randomset.evaluation import Evaluation, evaluate, random_set_predictor
 from randomset.evaluation.robustness import EPSILONS, attack_rows
 from randomset.evaluation.sweeps import NOISE, ROTATION
-from randomset.nn import backbones
-from randomset.nn.network import RandomSetNetwork
+from randomset.models.random_set import RandomSetNetwork
 from randomset.training.method import MethodConfig, train_method
 
 UNKNOWN = ("fashion-mnist", "kmnist")

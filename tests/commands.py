@@ -19,24 +19,24 @@ _PROCESSES = multiprocessing.get_context("forkserver")
 _PROCESSES.set_forkserver_preload([*_OURS, *_OTHERS])
 
 
-def run(*arguments, cwd, most=None, **extra):
-    """What `python -m randomset ARGUMENTS` gives in a folder, with more in the environment.
+def run(*arguments, cwd, most=None, program="randomset", **extra):
+    """What `python -m PROGRAM ARGUMENTS` gives in a folder, with more in the environment.
 
     No file can be larger than `most` bytes, if that is given: as on a disk that is full.
     """
     with TemporaryDirectory() as place:
-        process = started(*arguments, cwd=cwd, place=place, most=most, **extra)
+        process = started(*arguments, cwd=cwd, place=place, most=most, program=program, **extra)
         process.join()
         assert process.exitcode is not None
         texts = [Path(place, name).read_text(encoding="utf-8") for name in ("out", "err")]
         return CompletedProcess([*map(str, arguments)], process.exitcode, *texts)
 
 
-def started(*arguments, cwd, place, most=None, **extra):
+def started(*arguments, cwd, place, most=None, program="randomset", **extra):
     """The process of a command that has begun; its outputs go into the files `out` and `err` of a place."""
     outputs = [str(Path(place, name)) for name in ("out", "err")]
     words = [*map(str, arguments)]
-    process = _PROCESSES.Process(target=_command, args=(words, str(cwd), most, extra, *outputs))
+    process = _PROCESSES.Process(target=_command, args=(program, words, str(cwd), most, extra, *outputs))
     process.start()
     return process
 
@@ -68,16 +68,17 @@ def threshold_of(folder):
     return threshold
 
 
-def _command(arguments, cwd, most, extra, out, error):
+def _command(program, arguments, cwd, most, extra, out, error):
     for number, path in ((1, out), (2, error)):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), number)
     sys.stdout, sys.stderr = (os.fdopen(number, "w", encoding="utf-8") for number in (1, 2))
     os.environ.update({"COLUMNS": "100", "OMP_NUM_THREADS": "1", **extra})
     os.chdir(cwd)
-    sys.argv = ["randomset", *arguments]
+    sys.argv = [program, *arguments]
     import torch
 
-    from randomset.cli import main
+    from randomset.cli import app, main
+    from reproduction.__main__ import paper
 
     torch.set_num_threads(1)
     if most is not None:
@@ -88,7 +89,7 @@ def _command(arguments, cwd, most, extra, out, error):
         resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
     code = 1
     try:
-        main()
+        main({"randomset": app, "reproduction": paper}[program])
         code = 0
     except SystemExit as ended:
         code = int(ended.code or 0)

@@ -28,7 +28,12 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 # Inner workings on Lightning, which takes seconds to import.
-INNER = {"randomset.budgeting.distributed", "randomset.training.engine", "randomset.training.checkpoints"}
+INNER = {
+    "randomset._core.distributed",
+    "randomset.budgeting.distributed",
+    "randomset.training.engine",
+    "randomset.training.checkpoints",
+}
 
 
 def public_objects():
@@ -89,6 +94,8 @@ def console(words, folder):
     """Run a command of a page in a folder, and return what it prints."""
     if words[0] == "randomset":
         done = run(*words[1:], cwd=folder)
+    elif words[:3] == ["python", "-m", "reproduction"]:
+        done = run(*words[3:], cwd=folder, program="reproduction")
     else:
         launcher = [sys.executable] if words[0] == "python" else [str(Path(sys.executable).parent / words[0])]
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATOR": "cpu"}

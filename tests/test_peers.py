@@ -5,11 +5,11 @@ import sys
 
 import pytest
 import torch
+from torch import nn
+
 from benchmarks import peers, peers_belief
 from benchmarks.peers_methods import METHODS, Trained, softmax
 from benchmarks.peers_training import Plan, Shop, Task, cross_entropy, digits, one_cycle, train
-from torch import nn
-
 from randomset import Budget
 
 

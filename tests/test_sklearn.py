@@ -13,9 +13,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from randomset import Budget, RandomSet, RandomSetClassifier
+from randomset import Budget, RandomSet, RandomSetClassifier, backbones
 from randomset.errors import RandomSetError, ShapeError
-from randomset.nn import backbones
 
 pytestmark = pytest.mark.slow
 

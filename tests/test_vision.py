@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-SCRIPT = "from randomset.vision import torchvision; print(torchvision().answer)"
+SCRIPT = "from randomset._core.torchvision import torchvision; print(torchvision().answer)"
 
 
 def run(folder, content):

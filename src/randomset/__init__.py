@@ -26,9 +26,9 @@ from randomset.belief.transforms import (
 from randomset.errors import RandomSetError
 
 if TYPE_CHECKING:
-    from randomset import budgeting, data, evaluation, nn, report, training
+    from randomset import backbones, budgeting, data, evaluation, models, report, training
     from randomset.budgeting.budgeter import Budgeter
-    from randomset.nn import NormalisedMassLoss, RandomSetHead, RandomSetLoss, RandomSetNetwork
+    from randomset.models import NormalisedMassLoss, RandomSetHead, RandomSetLoss, RandomSetNetwork
     from randomset.sklearn import RandomSetClassifier
     from randomset.training import Recipe, calibrate, fit
 
@@ -47,6 +47,7 @@ __all__ = [
     "RandomSetNetwork",
     "Recipe",
     "Validity",
+    "backbones",
     "belief_from_classes",
     "belief_from_label_masses",
     "belief_from_label_sets",
@@ -64,7 +65,7 @@ __all__ = [
     "fusion",
     "mass_from_belief",
     "measures",
-    "nn",
+    "models",
     "plausibility_from_mass",
     "repair_belief",
     "report",
@@ -74,18 +75,19 @@ __all__ = [
 # Rooms that need more than torch are opened when they are first used, so that `import randomset` stays fast.
 _LATE = {
     "Budgeter": "randomset.budgeting.budgeter",
-    "NormalisedMassLoss": "randomset.nn",
+    "NormalisedMassLoss": "randomset.models",
     "RandomSetClassifier": "randomset.sklearn",
-    "RandomSetHead": "randomset.nn",
-    "RandomSetLoss": "randomset.nn",
-    "RandomSetNetwork": "randomset.nn",
+    "RandomSetHead": "randomset.models",
+    "RandomSetLoss": "randomset.models",
+    "RandomSetNetwork": "randomset.models",
     "Recipe": "randomset.training",
+    "backbones": "randomset.backbones",
     "budgeting": "randomset.budgeting",
     "calibrate": "randomset.training",
     "data": "randomset.data",
     "evaluation": "randomset.evaluation",
     "fit": "randomset.training",
-    "nn": "randomset.nn",
+    "models": "randomset.models",
     "report": "randomset.report",
     "training": "randomset.training",
 }

@@ -9,8 +9,8 @@ import shutil
 import numpy as np
 import pytest
 
+from randomset._core.locks import alone_in
 from randomset.evaluation import Evaluation
-from randomset.folders import alone_in
 from tests.commands import run, run_here, threshold_of
 
 

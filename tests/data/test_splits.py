@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from randomset.budgeting.inputs import stratified_parts
+from randomset._core.splits import stratified_parts
 from randomset.data import load_source
 from randomset.data.splits import Parts, usual_shares
 from randomset.errors import FileFormatError, RandomSetError

@@ -5,10 +5,9 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
-from randomset import Budget, RandomSetNetwork
+from randomset import Budget, RandomSetNetwork, backbones
+from randomset.backbones.preprocessing import Standardise
 from randomset.data import Source
-from randomset.nn import backbones
-from randomset.nn.preprocessing import Standardise
 
 
 def points(samples=120, shift=0.0, seed=0):

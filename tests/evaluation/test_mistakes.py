@@ -6,7 +6,7 @@ from torch import nn
 
 from randomset.errors import InvalidBeliefError, RandomSetError
 from randomset.evaluation import Threshold, evaluate
-from randomset.evaluation.feeding import digests_of
+from randomset.evaluation.inputs import digests_of
 from tests.evaluation.clouds import TEST, UNKNOWN, model, network, points
 
 

@@ -5,11 +5,11 @@ import json
 import pytest
 import torch
 
-from randomset.baselines import Softmax
+from randomset import backbones
 from randomset.data import load_source
 from randomset.errors import RandomSetError
 from randomset.evaluation import Evaluation, Threshold, evaluate
-from randomset.nn import backbones
+from randomset.models import Softmax
 from randomset.training.rival_storage import load_model, save_rival
 from tests.evaluation.clouds import (
     image_network,

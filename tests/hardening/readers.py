@@ -11,18 +11,18 @@ import torch
 from PIL import Image
 
 import randomset as rs
-from randomset.baselines import Epinet, Softmax
+from randomset import backbones
+from randomset.backbones.weights import read_weights
 from randomset.data.idx import read_idx
 from randomset.data.sources import load_source
 from randomset.data.splits import Parts
 from randomset.evaluation import Evaluation, evaluate
 from randomset.evaluation.ood import Threshold
-from randomset.nn import backbones
-from randomset.nn.weights import read_weights
-from randomset.paper.exhibit import Outcome
+from randomset.models import Epinet, Softmax
 from randomset.runs.inputs import NetworkInputs
 from randomset.training.config import MethodConfig
 from randomset.training.rival_storage import load_model, save_rival
+from reproduction.exhibit import Outcome
 from tests.hardening.mutations import (
     damaged,
     wrong_checkpoint,
@@ -53,7 +53,7 @@ def network():
     torch.manual_seed(0)
     budget = rs.Budget.from_sets([{0, 1}], "abc").with_origin({"overlaps": [0.5]})
     model = rs.RandomSetNetwork(
-        backbones.mlp(4, (3,)), budget, preprocess=rs.nn.preprocessing.Standardise([0.0] * 4, [1.0] * 4)
+        backbones.mlp(4, (3,)), budget, preprocess=rs.backbones.Standardise([0.0] * 4, [1.0] * 4)
     )
     model.notes = NOTES
     return model

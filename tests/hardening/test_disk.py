@@ -13,9 +13,9 @@ import torch
 from torch.utils.data import TensorDataset
 
 import randomset as rs
-from randomset.belief.storage import replacing
+from randomset import backbones
+from randomset._core.files import replacing
 from randomset.errors import RandomSetError, WriteError
-from randomset.nn import backbones
 from tests.commands import run, started
 
 FULL = OSError(errno.ENOSPC, "No space left on device")

@@ -17,11 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import randomset as rs
+from randomset.backbones.weights import read_weights
 from randomset.data import arrays
 from randomset.data.idx import read_idx
 from randomset.data.sources import load_source
 from randomset.errors import FileFormatError, RandomSetError
-from randomset.nn.weights import read_weights
 from randomset.training.rival_storage import load_model
 from tests.commands import run
 from tests.hardening.mutations import zipped
@@ -245,7 +245,7 @@ class TestClaims:
 def test_checkpoints_of_another_network(tmp_path):
     write_checkpoint(tmp_path)
     last = tmp_path / "checkpoints" / "last.ckpt"
-    other = rs.RandomSetNetwork(rs.nn.backbones.mlp(4, (5,)), rs.Budget.powerset(3))
+    other = rs.RandomSetNetwork(rs.backbones.mlp(4, (5,)), rs.Budget.powerset(3))
     with pytest.raises(FileFormatError, match=r"of another network; got .*last\.ckpt"):
         fitted(tmp_path, resume=last, model=other)
     content, whole = torch.load(last, weights_only=True), last.read_bytes()

@@ -6,8 +6,8 @@ import time
 from tempfile import TemporaryDirectory
 
 import pytest
-from benchmarks.kills import differences, numbers_of_comparison, numbers_of_evaluation, numbers_of_run
 
+from benchmarks.kills import differences, numbers_of_comparison, numbers_of_evaluation, numbers_of_run
 from tests.commands import run, started
 
 pytestmark = pytest.mark.slow

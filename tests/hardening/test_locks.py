@@ -12,8 +12,8 @@ import pytest
 import torch
 
 import randomset as rs
+from randomset._core.locks import alone_in, alone_in_out, check_writable
 from randomset.errors import RandomSetError
-from randomset.folders import alone_in, alone_in_out, check_writable
 from tests.commands import run
 from tests.hardening.readers import fitted
 
@@ -182,7 +182,7 @@ class TestFit:
                     seen.append(visitor.exitcode)
                 return torch.ones(4), place % 3
 
-        network = rs.RandomSetNetwork(rs.nn.backbones.mlp(4, (3,)), rs.Budget.singletons(3))
+        network = rs.RandomSetNetwork(rs.backbones.mlp(4, (3,)), rs.Budget.singletons(3))
         rs.fit(network, Watching(), epochs=1, out=tmp_path, workers=0, progress=False, logger=False)
         assert seen == [7]
         with alone_in(tmp_path):

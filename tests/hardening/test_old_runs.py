@@ -108,7 +108,7 @@ class TestNewerVersions:
             load_model(first_run)
 
     def test_results_of_the_paper(self, tmp_path):
-        from randomset.paper.exhibit import Outcome
+        from reproduction.exhibit import Outcome
 
         path = Outcome("table-1", "tiny", 1, 1.0, 2.0, 0.0, {}).save(tmp_path)
         path.write_text(json.dumps(json.loads(path.read_text()) | {"version": 2}))

@@ -9,11 +9,12 @@ import pytest
 import torch
 
 import randomset as rs
-from randomset.baselines import Softmax
+from randomset import backbones
+from randomset.backbones import vision
+from randomset.backbones.library import check_name
+from randomset.backbones.text import load_tokenizer
 from randomset.errors import FileFormatError, RandomSetError
-from randomset.nn import backbones, vision_libraries
-from randomset.nn.foreign import check_name
-from randomset.nn.tokens import load_tokenizer
+from randomset.models import Softmax
 from randomset.training.rival_storage import load_model, save_rival
 from tests.hardening.test_fuzz import rewritten
 
@@ -96,8 +97,8 @@ def load_with(request, tmp_path, monkeypatch):
     def opened():
         raise AssertionError("the library was opened")
 
-    monkeypatch.setattr(vision_libraries, "timm", opened)
-    monkeypatch.setattr(vision_libraries, "torchvision", opened)
+    monkeypatch.setattr(vision, "timm", opened)
+    monkeypatch.setattr(vision, "torchvision", opened)
 
     def load(spec):
         spec = json.loads(json.dumps(spec).replace("FOLDER", str(tmp_path / "stranger")))
@@ -175,7 +176,7 @@ def test_what_we_write_is_read(stranger, tmp_path):
 )
 def test_names_that_are_none(stranger, monkeypatch, name):
     """Wherever they come from, such as a config.json."""
-    monkeypatch.setattr(vision_libraries, "timm", lambda: pytest.fail("timm was asked"))
+    monkeypatch.setattr(vision, "timm", lambda: pytest.fail("timm was asked"))
     with pytest.raises(RandomSetError, match=r"unknown backbone|no name of a model"):
         check_name(name)
 

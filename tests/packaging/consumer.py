@@ -7,9 +7,9 @@ from torch import Tensor, nn
 from typing_extensions import assert_type
 
 import randomset as rs
+from randomset import backbones
 from randomset.evaluation import Evaluation, evaluate
 from randomset.evaluation.conformal import Conformal, ConformalResult
-from randomset.nn import backbones
 
 
 def predicted(network: rs.RandomSetNetwork, images: Tensor) -> rs.RandomSet:

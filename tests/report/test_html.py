@@ -6,11 +6,10 @@ import re
 import pytest
 import torch
 
-from randomset import Budget, RandomSetNetwork
+from randomset import Budget, RandomSetNetwork, backbones
 from randomset.data import Source
 from randomset.evaluation import Threshold, evaluate
 from randomset.evaluation.comparison import Comparison
-from randomset.nn import backbones
 from randomset.report import comparison_report, evaluation_report, gallery_of, write_report
 
 CLASSES = ("cat", "dog", "<script>alert(1)</script>")

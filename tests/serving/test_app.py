@@ -10,12 +10,11 @@ import torch
 from fastapi.testclient import TestClient
 from PIL import Image
 
-from randomset import Budget, RandomSetNetwork
-from randomset.baselines import Softmax
+from randomset import Budget, RandomSetNetwork, backbones
+from randomset.backbones.preprocessing import Standardise
 from randomset.cli.serve import _hosts
 from randomset.evaluation import Threshold
-from randomset.nn import backbones
-from randomset.nn.preprocessing import Standardise
+from randomset.models import Softmax
 from randomset.serving.app import create_app
 from randomset.serving.model import Limits, ServedModel
 from randomset.training.rival_storage import save_rival
@@ -336,7 +335,7 @@ def test_features_and_a_rival(tmp_path):
 
 
 def test_texts(tmp_path):
-    from randomset.nn.tokens import load_tokenizer, tokenised
+    from randomset.backbones.text import load_tokenizer, tokenised
 
     bert = tmp_path / "bert"
     bert.mkdir()

@@ -12,12 +12,11 @@ import torch
 from sklearn.datasets import load_digits
 from torch import nn
 
-from randomset import Budget, RandomSetNetwork
+from randomset import Budget, RandomSetNetwork, backbones
+from randomset.backbones.preprocessing import Standardise
 from randomset.errors import FileFormatError, RandomSetError
 from randomset.evaluation import Threshold
-from randomset.nn import backbones
-from randomset.nn.calibration import BeliefTemperature, PignisticTemperature
-from randomset.nn.preprocessing import Standardise
+from randomset.models.calibration import BeliefTemperature, PignisticTemperature
 from randomset.serving import Deployed, export, export_onnx, export_torch
 from randomset.serving.export import TOLERANCE
 from tests.strategies import random_budget

@@ -10,8 +10,8 @@ from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import randomset as rs
+from randomset import backbones
 from randomset.errors import LabelError, RandomSetError, RandomSetWarning, ShapeError
-from randomset.nn import backbones
 from randomset.training import precision
 from randomset.training.calibration import calibrate, calibration_error
 

@@ -10,9 +10,8 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, TensorDataset
 
-from randomset import Budget, RandomSetNetwork, Recipe
+from randomset import Budget, RandomSetNetwork, Recipe, backbones
 from randomset.errors import RandomSetError, ShapeError
-from randomset.nn import backbones
 from randomset.training.augmentation import shifted_and_flipped
 from randomset.training.loaders import EpochLoader, seed_from, training_loader, validation_loader
 

@@ -4,11 +4,10 @@ import pytest
 import torch
 from torch import nn
 
-from randomset import Budget, RandomSetLoss, RandomSetNetwork
+from randomset import Budget, RandomSetLoss, RandomSetNetwork, backbones
+from randomset.backbones.library import Habits
 from randomset.data import load_source
 from randomset.errors import RandomSetError
-from randomset.nn import backbones
-from randomset.nn.foreign import Habits
 from randomset.training import Recipe, fit
 from randomset.training.loaders import EpochLoader
 from randomset.training.method import METHODS, MethodConfig, train_method

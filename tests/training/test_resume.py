@@ -14,8 +14,8 @@ from sklearn.datasets import load_digits
 from torch.utils.data import DataLoader, Dataset, TensorDataset, WeightedRandomSampler
 
 import randomset as rs
+from randomset import backbones
 from randomset.errors import FileFormatError, RandomSetError, RandomSetWarning
-from randomset.nn import backbones
 from randomset.training import TrainingStopped
 
 pytestmark = pytest.mark.slow
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 SCRIPT = """
 import sys, time, torch
 import randomset as rs
-from randomset.nn import backbones
+from randomset import backbones
 from sklearn.datasets import load_digits
 from torch.utils.data import TensorDataset
 

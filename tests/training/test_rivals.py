@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from randomset.baselines import Baseline, Ensemble, LaplaceBridge, Softmax
+from randomset import backbones
 from randomset.data import load_source
 from randomset.errors import RandomSetError
 from randomset.evaluation import evaluate
-from randomset.nn import backbones
+from randomset.models import Baseline, Ensemble, LaplaceBridge, Softmax
 from randomset.training.method import METHODS, MethodConfig
 from randomset.training.rival_storage import load_model, save_rival
 from randomset.training.rivals import train_rival

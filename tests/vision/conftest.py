@@ -7,7 +7,7 @@ collect_ignore_glob = []
 if importlib.util.find_spec("torchvision") is None or importlib.util.find_spec("timm") is None:
     collect_ignore_glob = ["test_*.py"]
 else:
-    from randomset.vision import timm
+    from randomset._core.torchvision import timm
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -5,9 +5,8 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from randomset import Budget, RandomSetLoss, RandomSetNetwork
-from randomset.nn import backbones
-from randomset.nn.foreign import usual_size
+from randomset import Budget, RandomSetLoss, RandomSetNetwork, backbones
+from randomset.backbones.library import usual_size
 from randomset.training.preparation import backbone_for
 
 BUDGET = Budget.from_sets([(0, 1), (2, 3, 4)], 10)

@@ -4,8 +4,8 @@ import torch
 from torch.utils.data import TensorDataset
 
 from randomset import Budget, RandomSetLoss, RandomSetNetwork, fit
-from randomset.paper import SCALES, Workshop
 from randomset.training.preparation import backbone_for
+from reproduction import SCALES, Workshop
 
 
 def test_the_first_step_at_full_scale(tmp_path):

@@ -4,9 +4,9 @@ import pytest
 import torch
 from sklearn.datasets import load_sample_images
 
-from randomset.nn import backbones
-from randomset.nn.vision_libraries import _timm_file
-from randomset.nn.weights import fill, read_weights
+from randomset import backbones
+from randomset.backbones.vision import _timm_file
+from randomset.backbones.weights import fill, read_weights
 from randomset.training.preparation import preprocess_for
 
 

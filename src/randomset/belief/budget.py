@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import torch
 
+from randomset._core.labels import checked_classes
 from randomset.belief.focal_sets import FocalSets
-from randomset.belief.naming import Members, braces, checked_classes, checked_set
+from randomset.belief.naming import Members, braces, checked_set
 from randomset.errors import BudgetError, FileFormatError
 
 if TYPE_CHECKING:
@@ -222,7 +223,7 @@ class Budget(FocalSets):
 
     @classmethod
     def _from_content(cls, content: Any) -> Budget:
-        from randomset.belief.storage import check_version
+        from randomset._core.files import check_version
 
         if not isinstance(content, dict) or content.get("format") != _FORMAT:
             got = content.get("format") if isinstance(content, dict) else type(content).__name__
@@ -244,7 +245,7 @@ class Budget(FocalSets):
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the JSON into a file; an old one is replaced only once the new one is whole."""
-        from randomset.belief.storage import expanded, replacing
+        from randomset._core.files import expanded, replacing
 
         path = expanded(path)
         with replacing(path) as temporary:
@@ -260,7 +261,7 @@ class Budget(FocalSets):
         ...     Budget.load(Budget.powerset(3).save(folder + "/budget.json")) == Budget.powerset(3)
         True
         """
-        from randomset.belief.storage import expanded
+        from randomset._core.files import expanded
 
         try:
             return cls._from_content(json.loads(expanded(path).read_text(encoding="utf-8")))

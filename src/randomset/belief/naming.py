@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import difflib
-import operator
-from collections.abc import Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterable, Sequence
 from typing import SupportsIndex, TypeAlias
 
 from torch import Tensor
 
 from randomset.errors import BudgetError, LabelError
 
-__all__ = ["Members", "braces", "checked_classes", "checked_set"]
+__all__ = ["Members", "braces", "checked_set"]
 
 Members: TypeAlias = "Iterable[str | SupportsIndex]"
 """A set of classes: names or indices."""
@@ -24,48 +22,6 @@ def braces(names: Iterable[str], shorten: int = 0) -> str:
     if 0 < shorten < len(names):
         names = [*names[:shorten], f"… {len(names) - shorten} more"]
     return "{" + ", ".join(names) + "}"
-
-
-def checked_classes(classes: SupportsIndex | Iterable[str]) -> tuple[str, ...]:
-    """Return the names of the classes; a number N stands for the names 0 to N − 1."""
-    if isinstance(classes, (AbstractSet, Mapping)):
-        raise BudgetError(
-            "the classes come without an order",
-            got=type(classes).__name__,
-            expected="names in label order, in a list or tuple",
-        )
-    if isinstance(classes, Iterable):
-        names = tuple(classes)
-    else:
-        try:
-            names = tuple(str(c) for c in range(operator.index(classes)))
-        except TypeError:
-            raise BudgetError("the classes are neither names nor their number", got=repr(classes)) from None
-    for name in names:
-        if not isinstance(name, str):
-            raise BudgetError(
-                "a class name is not text",
-                got=name,
-                expected="from_sets(sets, classes) with names as text, or the number of classes",
-                remedy="A number inside a set always means a position, never a name",
-            )
-        if not name.isprintable() and not name.isascii():
-            _check_encodable(name)
-    if len(names) < 2:
-        raise BudgetError(
-            "there is nothing to classify", got=f"{len(names)} class(es)", expected="two or more"
-        )
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise BudgetError("two classes have the same name", got=twice)
-    return names
-
-
-def _check_encodable(name: str) -> None:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        raise BudgetError("a class name is not valid Unicode", got=repr(name)) from None
 
 
 def checked_set(

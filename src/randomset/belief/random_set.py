@@ -11,9 +11,9 @@ from torch import Tensor
 
 from randomset.belief import fusion, storage, text, transforms
 from randomset.belief.budget import Budget
+from randomset.belief.functions import BeliefFunctions
 from randomset.belief.labels import check_distribution, rounding
 from randomset.belief.operators import BudgetOperators
-from randomset.belief.questions import BeliefFunctions
 from randomset.belief.repair import Repair, Validity, repair_columns
 from randomset.belief.sets_first import over_sets_each
 from randomset.errors import (

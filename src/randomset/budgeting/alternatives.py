@@ -11,10 +11,11 @@ from typing import Any, Literal, SupportsIndex
 import numpy as np
 from torch import Tensor
 
+from randomset._core.checks import is_whole
+from randomset._core.labels import checked_classes
 from randomset.belief.budget import Budget
-from randomset.belief.naming import checked_classes
+from randomset.budgeting.checks import check_num_sets
 from randomset.budgeting.gaussians import Floats
-from randomset.budgeting.inputs import check_num_sets, is_whole
 from randomset.budgeting.knee import knee
 from randomset.budgeting.patterns import Patterns
 from randomset.budgeting.search import Focal, best_sets

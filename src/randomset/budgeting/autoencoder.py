@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from randomset._core.progress import progress_bar
 from randomset.budgeting.gaussians import Floats
 from randomset.errors import RandomSetError
-from randomset.progress import progress_bar
 
 __all__ = ["Autoencoder"]
 

@@ -10,18 +10,14 @@ from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
 
 import numpy as np
 
+from randomset._core.checks import checked_features, is_whole
+from randomset._core.labels import encoded_labels
+from randomset._core.progress import progress_bar
 from randomset.belief.budget import Budget
+from randomset.budgeting.checks import check_num_sets, check_spread, number_of_sets
 from randomset.budgeting.ellipsoids import Ellipsoids, coverage_from_radius, radius_from_coverage
 from randomset.budgeting.features import features_and_labels
 from randomset.budgeting.gaussians import ClassGaussians, Floats
-from randomset.budgeting.inputs import (
-    check_num_sets,
-    check_spread,
-    checked_features,
-    encoded_labels,
-    is_whole,
-    number_of_sets,
-)
 from randomset.budgeting.knee import knee
 from randomset.budgeting.overlap import Overlaps, overlap_curve, top_overlaps
 from randomset.budgeting.reduce import (
@@ -35,7 +31,6 @@ from randomset.budgeting.reduce import (
 from randomset.budgeting.reporting import BudgetReport, frame_of_sets, table_of_sets
 from randomset.budgeting.stream import Change, Streaming
 from randomset.errors import RandomSetError, RandomSetWarning
-from randomset.progress import progress_bar
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler
 
-from randomset.budgeting.batches import call_with, evaluating, flat_features, moved, split_batch
+from randomset._core.batches import call_with, evaluating, flat_features, moved, split_batch
+from randomset._core.progress import progress_bar
+from randomset._core.torchvision import before_others
 from randomset.errors import LabelError, MissingPackageError, RandomSetError, ShapeError
-from randomset.progress import progress_bar
-from randomset.vision import before_others
 
 _CHANNELS_FIRST = (nn.Conv1d, nn.BatchNorm1d, nn.InstanceNorm1d, nn.GroupNorm, nn.AvgPool1d, nn.MaxPool1d)
 
@@ -191,7 +191,8 @@ def _in_processes(
     """Let Lightning run a copy of the model on every device; each writes its part into a folder."""
     try:
         before_others()
-        from randomset.budgeting.distributed import FeaturePredictor, in_processes
+        from randomset._core.distributed import in_processes
+        from randomset.budgeting.distributed import FeaturePredictor
     except ModuleNotFoundError:
         raise MissingPackageError("lightning", "train") from None
     with evaluating(model):

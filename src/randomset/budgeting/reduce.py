@@ -11,10 +11,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from randomset._core.progress import progress_bar
 from randomset.budgeting.autoencoder import Autoencoder
 from randomset.budgeting.gaussians import Floats
 from randomset.errors import MissingPackageError, RandomSetError
-from randomset.progress import progress_bar
 
 __all__ = [
     "REDUCERS",

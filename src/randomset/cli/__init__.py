@@ -9,7 +9,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from randomset.cli import budget, compare, data, demo, evaluate, export, paper, predict, report, serve, train
+from randomset.cli import budget, compare, data, demo, evaluate, export, predict, report, serve, train
 from randomset.errors import RandomSetError, remedy_of
 
 __all__ = ["app", "main"]
@@ -33,7 +33,6 @@ for command in (
     serve.serve,
 ):
     app.command()(command)
-app.add_typer(paper.paper, name="paper")
 
 
 def _show_version(wanted: bool) -> None:
@@ -53,14 +52,14 @@ def _options(
     pass
 
 
-def main() -> None:
+def main(commands: typer.Typer = app) -> None:
     """Run the command line; a mistake of the user ends with one clear line and exit code 2."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without Greek letters shows question marks
     try:
         try:
-            app()
+            commands()
         finally:
             sys.stdout.flush()  # what cannot be written is said here, and not after the end
     except RandomSetError as error:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from randomset.belief.storage import replacing
+from randomset._core.files import replacing
+from randomset._core.locks import check_writable
 from randomset.cli.checks import number_or_auto
 from randomset.errors import FileFormatError, RandomSetWarning
-from randomset.folders import check_writable
 
 if TYPE_CHECKING:
     from randomset.budgeting.budgeter import Budgeter

@@ -8,12 +8,12 @@ from typing import Annotated, Any
 
 import typer
 
+from randomset._core.locks import alone_in, check_writable
 from randomset.cli.checks import as_place, check_drawing, number_or_auto
 from randomset.cli.comparable import check_data, check_same, contents_of, is_whole
 from randomset.cli.measuring import MEASURED, costs_of, measured, timed
 from randomset.cli.voice import aloud
 from randomset.errors import FileFormatError, RandomSetError
-from randomset.folders import alone_in, check_writable
 
 __all__ = ["compare"]
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from randomset._core.locks import alone_in, check_writable
 from randomset.cli.checks import check_drawing
 from randomset.cli.evaluate import evaluate_run
 from randomset.cli.report import report
 from randomset.errors import RandomSetError
-from randomset.folders import alone_in, check_writable
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -82,7 +82,7 @@ def _digits(out: Path) -> tuple[str, str]:
     import numpy as np
     import torch
 
-    from randomset.belief.storage import replacing
+    from randomset._core.files import replacing
     from randomset.data.sources import load_source
 
     digits = load_source("digits")
@@ -131,7 +131,7 @@ def _row(result: Evaluation) -> list[float]:
 
 def _table(rows: dict[str, list[list[float]]]) -> str:
     """Write the comparison as Markdown, with deviations over seeds if there are several."""
-    from randomset.paper.exhibit import over_seeds
+    from reproduction.exhibit import over_seeds
 
     lines = ["| model | " + " | ".join(_COLUMNS) + " |", "|---" * (len(_COLUMNS) + 1) + "|"]
     for name, each in rows.items():
@@ -145,7 +145,7 @@ def _table(rows: dict[str, list[list[float]]]) -> str:
 
 def _examples(run: Path, unknown: str) -> list[Example]:
     """Pick three predictions: the surest known digit, the least sure known one and unknown one."""
-    from randomset.nn.network import RandomSetNetwork
+    from randomset.models.random_set import RandomSetNetwork
     from randomset.runs.inputs import NetworkInputs, own_data
 
     network = RandomSetNetwork.load(run)
@@ -165,7 +165,7 @@ def _drawn(examples: list[Example], path: Path) -> Path:
     """Draw the three digits above their masses."""
     from matplotlib.figure import Figure
 
-    from randomset.belief.storage import replacing
+    from randomset._core.files import replacing
 
     figure = Figure(figsize=(11, 5.5), layout="constrained")
     axes = figure.subplots(2, 3, height_ratios=(1, 1.3))

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from randomset.belief.storage import check_version
-from randomset.budgeting.inputs import is_number
+from randomset._core.checks import is_number
+from randomset._core.files import check_version
+from randomset._core.locks import alone_in
 from randomset.cli.checks import check_drawing, check_seed
 from randomset.cli.voice import aside
 from randomset.errors import RandomSetError
-from randomset.folders import alone_in
 from randomset.runs.inputs import TOKENIZER, NetworkInputs, as_measured, few, own_data
 
 if TYPE_CHECKING:
@@ -193,7 +193,7 @@ def write_report_of(
     if found := result.numbers.get("threshold"):
         threshold = Threshold(found["score"], found["value"], found["share"])
     if network.notes.get("tokens"):
-        from randomset.nn.tokens import load_tokenizer
+        from randomset.backbones.text import load_tokenizer
 
         tokenizer = load_tokenizer(run / TOKENIZER)
         words = lambda tokens: tokenizer.decode(tokens[tokens >= 0], skip_special_tokens=True)  # noqa: E731

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from randomset._core.locks import alone_in, check_writable
 from randomset.errors import RandomSetError
-from randomset.folders import alone_in, check_writable
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from randomset.nn.network import RandomSetNetwork
+    from randomset.models.random_set import RandomSetNetwork
 
 __all__ = ["export"]
 
@@ -37,7 +37,7 @@ def export(
         raise RandomSetError("unknown format", got=format, expected=" or ".join(_FILES))
     path = out or run / _FILES[format]
     from randomset.evaluation.ood import Threshold
-    from randomset.nn.network import RandomSetNetwork
+    from randomset.models.random_set import RandomSetNetwork
     from randomset.serving.export import Deployed, export_onnx, export_torch
     from randomset.training.rival_storage import load_model
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import typer
 
-from randomset.belief.storage import read_document, write_document
-from randomset.budgeting.inputs import is_number
+from randomset._core.checks import is_number
+from randomset._core.files import read_document, write_document
 from randomset.errors import FileFormatError
 
 __all__ = ["MEASURED", "costs_of", "measured", "timed"]

@@ -12,8 +12,8 @@ from typing import Annotated, Any, TextIO
 
 import typer
 
+from randomset._core.locks import check_writable
 from randomset.errors import RandomSetError
-from randomset.folders import check_writable
 from randomset.runs.inputs import NetworkInputs
 
 __all__ = ["predict"]
@@ -92,7 +92,7 @@ def _short(value: Any) -> Any:
 
 @contextmanager
 def _opened(out: Path | None) -> Iterator[TextIO]:
-    from randomset.belief.storage import replacing
+    from randomset._core.files import replacing
 
     if out is None:
         yield sys.stdout

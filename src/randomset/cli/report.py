@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
+from randomset._core.locks import alone_in, check_writable
 from randomset.cli.evaluate import write_report_of
 from randomset.data.sources import Source
 from randomset.errors import FileFormatError, RandomSetError
-from randomset.folders import alone_in, check_writable
 from randomset.runs.inputs import NetworkInputs, as_measured, few, own_data
 
 __all__ = ["report"]

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from randomset._core.locks import alone_in
 from randomset.cli.checks import as_place, check_seed, number_or_auto, share_or_number
 from randomset.cli.voice import aloud
 from randomset.errors import FileFormatError, RandomSetError
-from randomset.folders import alone_in
 
 if TYPE_CHECKING:
     from randomset.training.method import MethodConfig

@@ -16,6 +16,6 @@ def aside(text: str) -> None:
 
 def aloud() -> dict[str, Any]:
     """Return the options of `train_run` that make it speak."""
-    from randomset.progress import on_terminal
+    from randomset._core.progress import on_terminal
 
     return {"say": typer.echo, "say_epoch": None if on_terminal() else aside}

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from randomset.belief.storage import replacing
+from randomset._core.files import replacing
 from randomset.data.arrays import LARGE
 from randomset.data.catalogue import data_folder
 from randomset.data.pictures import each_file, pixels_of_file, reason_of

@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from randomset.belief.storage import replacing
+from randomset._core.files import replacing
+from randomset._core.progress import progress_bar
 from randomset.data.catalogue import KNOWN, data_folder, files_of, how_to_get
 from randomset.data.folders import CLASSES
 from randomset.data.pictures import pixels_from_picture
 from randomset.errors import FileFormatError, MissingPackageError, RandomSetError
-from randomset.progress import progress_bar
 
 __all__ = ["download"]
 
@@ -137,7 +137,7 @@ def _write_table(name: str, splits: Any) -> Path:
 
 
 def _from_torchvision(name: str, split: str, say: Callable[[str], object]) -> Path:
-    from randomset.vision import torchvision
+    from randomset._core.torchvision import torchvision
 
     known, target = KNOWN[name], data_folder() / name / split
     vision = torchvision()

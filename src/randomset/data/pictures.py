@@ -13,8 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from randomset._core.progress import progress_bar
 from randomset.errors import FileFormatError, MissingPackageError
-from randomset.progress import progress_bar
 
 __all__ = ["each_file", "header_of", "is_picture", "pixels_from_picture", "pixels_of_file", "reason_of"]
 

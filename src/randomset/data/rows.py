@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
-from randomset.budgeting.batches import usual_workers
+from randomset._core.batches import usual_workers
+from randomset._core.progress import progress_bar
 from randomset.data.frames import LABELS, TEXTS, named_column
 from randomset.data.pictures import pixels_from_picture
 from randomset.errors import RandomSetError, ShapeError
-from randomset.progress import progress_bar
 
 __all__ = ["HubRows", "gathered", "is_hub", "own_classes"]
 

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from randomset.budgeting.inputs import encoded_labels, stratified_parts
+from randomset._core.labels import encoded_labels
+from randomset._core.splits import stratified_parts
 from randomset.data.arrays import images_from_array, inputs_from_arrays, read_arrays
 from randomset.data.catalogue import KNOWN, files_of
 from randomset.data.downloads import download as fetch

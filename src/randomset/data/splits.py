@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from randomset.belief.storage import read_document, write_document
-from randomset.budgeting.inputs import is_whole
+from randomset._core.checks import is_whole
+from randomset._core.files import read_document, write_document
 from randomset.data.catalogue import KNOWN, files_of
 from randomset.data.folders import has_split
 from randomset.data.sources import Source, load_source

@@ -8,9 +8,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from randomset.baselines.softmax import likeliest_temperature
 from randomset.errors import RandomSetError
 from randomset.evaluation.accuracy import check_labels
+from randomset.models.softmax import likeliest_temperature
 
 __all__ = [
     "Reliability",

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from randomset.belief.storage import expanded, replacing
+from randomset._core.files import expanded, replacing
 from randomset.errors import RandomSetError
 
 __all__ = ["Column", "Comparison"]

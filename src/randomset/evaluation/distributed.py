@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from randomset.evaluation.feeding import Feed, digests_of
+from randomset.evaluation.inputs import Feed, digests_of
 from randomset.evaluation.predictor import Predictor
 
 __all__ = ["BatchPredictor"]

@@ -13,7 +13,7 @@ from torch import nn
 from randomset.errors import RandomSetError, ShapeError
 from randomset.evaluation.accuracy import check_labels
 from randomset.evaluation.ood import Threshold
-from randomset.evaluation.passes import Outcome, predictions_of
+from randomset.evaluation.prediction import Outcome, predictions_of
 from randomset.evaluation.predictor import as_predictor
 from randomset.evaluation.result import Evaluation
 from randomset.evaluation.robustness import attack_rows, check_autoattack
@@ -28,7 +28,7 @@ from randomset.evaluation.sections import (
 )
 from randomset.evaluation.sweeps import corruption_rows
 from randomset.evaluation.timing import measure_time
-from randomset.nn.network import RandomSetNetwork
+from randomset.models.random_set import RandomSetNetwork
 
 __all__ = ["evaluate"]
 

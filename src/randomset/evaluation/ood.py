@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from randomset.belief.storage import expanded, read_document, write_document
-from randomset.budgeting.inputs import is_number
+from randomset._core.checks import is_number
+from randomset._core.files import expanded, read_document, write_document
 from randomset.errors import FileFormatError, RandomSetError
 
 __all__ = ["Detection", "Threshold", "detection", "rank_average"]

@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from randomset.baselines.baseline import Baseline
+from randomset._core.batches import as_floating, call_with, evaluating, feature_tensor, moved
 from randomset.belief.random_set import RandomSet
-from randomset.budgeting.batches import as_floating, call_with, evaluating, feature_tensor, moved
 from randomset.errors import InvalidBeliefError, RandomSetError, ShapeError
-from randomset.nn.network import RandomSetNetwork
+from randomset.models.base import Baseline
+from randomset.models.random_set import RandomSetNetwork
 
 __all__ = ["Prediction", "Predictor", "as_predictor", "random_set_predictor", "softmax_predictor"]
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from randomset.belief.storage import expanded, read_document, replacing
+from randomset._core.files import expanded, read_document, replacing
 from randomset.data.arrays import read_arrays
 from randomset.errors import FileFormatError, MissingPackageError, RandomSetError
 from randomset.evaluation.predictor import Prediction

@@ -9,16 +9,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from randomset.baselines.baseline import Baseline
+from randomset._core.batches import evaluating
+from randomset._core.progress import progress_bar
 from randomset.belief.labels import belief_from_classes
 from randomset.belief.sets_first import over_sets
-from randomset.budgeting.batches import evaluating
 from randomset.errors import MissingPackageError, RandomSetError
 from randomset.evaluation.attacks import Objective, cross_entropy_objective, fgsm, margin_objective, pgd
 from randomset.evaluation.predictor import Predictor, as_predictor
 from randomset.evaluation.sweeps import measured, pixels_of
-from randomset.nn.network import RandomSetNetwork
-from randomset.progress import progress_bar
+from randomset.models.base import Baseline
+from randomset.models.random_set import RandomSetNetwork
 
 __all__ = ["EPSILONS", "attack_rows", "belief_objective", "check_autoattack", "logit_objective"]
 

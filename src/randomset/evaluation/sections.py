@@ -23,7 +23,7 @@ from randomset.evaluation.calibration import (
 )
 from randomset.evaluation.conformal import SCORES, Conformal
 from randomset.evaluation.ood import Threshold, detection, rank_average
-from randomset.evaluation.passes import Outcome
+from randomset.evaluation.prediction import Outcome
 from randomset.evaluation.selective import risk_coverage
 
 __all__ = [

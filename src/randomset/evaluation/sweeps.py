@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from randomset._core.progress import progress_bar
 from randomset.data.corruptions import gaussian_noise, rotated_between
 from randomset.errors import ShapeError
 from randomset.evaluation.predictor import Prediction, Predictor
-from randomset.progress import progress_bar
 
 __all__ = ["NOISE", "ROTATION", "corruption_rows", "measured", "pixels_of"]
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from randomset.errors import RandomSetError
 from randomset.evaluation.predictor import Predictor, as_predictor, softmax_predictor
-from randomset.nn.network import RandomSetNetwork
+from randomset.models.random_set import RandomSetNetwork
 
 __all__ = ["PlainTwin", "in_turns", "measure_time"]
 

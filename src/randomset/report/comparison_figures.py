@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from randomset.belief.storage import replacing
+from randomset._core.files import replacing
 from randomset.evaluation.result import Evaluation
 from randomset.report.axes import panels, plain
 from randomset.report.detection_figures import draw_curves, scores_of

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from randomset.belief.storage import replacing
+from randomset._core.files import replacing
 from randomset.errors import RandomSetError
 from randomset.report.axes import (
     BLUE,

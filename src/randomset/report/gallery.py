@@ -14,7 +14,7 @@ from randomset.data.conversion import png_from_image
 from randomset.data.sources import Source
 from randomset.evaluation.ood import Threshold
 from randomset.evaluation.result import Evaluation
-from randomset.nn.network import RandomSetNetwork
+from randomset.models.random_set import RandomSetNetwork
 from randomset.report.detection_figures import right_answers
 
 __all__ = ["gallery_of"]

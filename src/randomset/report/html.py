@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from randomset.belief.storage import replacing
+from randomset._core.files import replacing
 from randomset.evaluation.comparison import Column, Comparison
 from randomset.evaluation.result import Evaluation
 from randomset.evaluation.tables import Table

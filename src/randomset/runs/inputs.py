@@ -8,14 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from randomset.budgeting.inputs import is_number, is_whole
+from randomset._core.checks import is_number, is_whole
 from randomset.errors import FileFormatError, ShapeError
 
 if TYPE_CHECKING:
-    from randomset.baselines.baseline import Baseline
     from randomset.data.sources import Source
     from randomset.evaluation import Evaluation
-    from randomset.nn.network import RandomSetNetwork
+    from randomset.models.base import Baseline
+    from randomset.models.random_set import RandomSetNetwork
 
 __all__ = ["TOKENIZER", "NetworkInputs", "as_measured", "few", "own_data"]
 
@@ -71,7 +71,7 @@ class NetworkInputs:
 
     def _tokenised(self, source: Source) -> Source:
         """Turn texts into the numbers of tokens that the run's own tokenizer gives."""
-        from randomset.nn.tokens import load_tokenizer, tokenised
+        from randomset.backbones.text import load_tokenizer, tokenised
 
         length = self.notes.get("tokens")
         if source.kind != "text" or not length:

@@ -11,17 +11,17 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from randomset.belief.storage import replacing, write_document
-from randomset.budgeting.inputs import is_number
+from randomset._core.checks import is_number
+from randomset._core.files import replacing, write_document
+from randomset._core.locks import check_writable
 from randomset.errors import MissingPackageError, RandomSetError, WriteError
-from randomset.folders import check_writable
 from randomset.runs.inputs import TOKENIZER
 
 if TYPE_CHECKING:
-    from randomset.baselines.baseline import Baseline
     from randomset.data.sources import Source
     from randomset.evaluation.ood import Threshold
-    from randomset.nn.network import RandomSetNetwork
+    from randomset.models.base import Baseline
+    from randomset.models.random_set import RandomSetNetwork
     from randomset.training.method import MethodConfig
 
 __all__ = ["seconds_of", "train_run"]
@@ -46,26 +46,26 @@ def train_run(
     """
     import torch
 
-    from randomset.vision import before_others
+    from randomset._core.torchvision import before_others
 
     before_others()
     try:
         import lightning  # noqa: F401  (slow to import, and not a part of training)
     except ImportError:
         raise MissingPackageError("lightning", "train") from None
-    from randomset.baselines import Softmax
+    from randomset.backbones.library import check_name, usual_size
     from randomset.data.sources import load_source
     from randomset.data.splits import Parts
     from randomset.evaluation.ood import Threshold
-    from randomset.evaluation.passes import predictions_of
+    from randomset.evaluation.prediction import predictions_of
     from randomset.evaluation.predictor import as_predictor
-    from randomset.nn.foreign import check_name, usual_size
-    from randomset.nn.network import RandomSetNetwork
+    from randomset.models import Softmax
+    from randomset.models.random_set import RandomSetNetwork
+    from randomset.training.environment import epoch_lines
     from randomset.training.method import train_method
     from randomset.training.preparation import backbone_for, backbone_name
     from randomset.training.rival_storage import load_model, save_rival
     from randomset.training.rivals import train_rival
-    from randomset.training.surroundings import epoch_lines
 
     if ":" in settings.backbone:  # before the data are read, which may take long
         check_name(settings.backbone)
@@ -196,7 +196,7 @@ def _sized(size: int | None) -> Callable[[Source], Source]:
 
 def _reader(settings: MethodConfig, out: Path, say: Callable[[str], object]) -> Callable[[Source], Source]:
     """Return what turns texts into tokens, and keep the tokenizer in the run folder."""
-    from randomset.nn.tokens import load_tokenizer, most_tokens, tokenised
+    from randomset.backbones.text import load_tokenizer, most_tokens, tokenised
 
     library, _, name = settings.backbone.partition(":")
     if library != "hf" or not name:
@@ -237,7 +237,7 @@ def _fitting_budget(path: Path, data: Source) -> Any:
 def _measured(model: RandomSetNetwork | Baseline, tested: Source) -> dict[str, Any]:
     """Measure what was held back; a set-valued label is met by any of its classes."""
     from randomset.evaluation.calibration import reliability
-    from randomset.evaluation.passes import predictions_of
+    from randomset.evaluation.prediction import predictions_of
     from randomset.evaluation.predictor import as_predictor
 
     if not len(tested):

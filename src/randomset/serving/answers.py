@@ -7,11 +7,11 @@ from typing import Any
 
 from torch import Tensor
 
-from randomset.baselines.baseline import Baseline
 from randomset.errors import ShapeError
 from randomset.evaluation.ood import Threshold
 from randomset.evaluation.predictor import Prediction
-from randomset.nn.network import RandomSetNetwork
+from randomset.models.base import Baseline
+from randomset.models.random_set import RandomSetNetwork
 
 __all__ = ["Answers", "classes_of"]
 

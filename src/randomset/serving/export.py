@@ -16,10 +16,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from randomset.belief.storage import replacing
+from randomset._core.files import replacing
 from randomset.errors import FileFormatError, MissingPackageError, RandomSetError
 from randomset.evaluation.ood import Threshold
-from randomset.nn.network import RandomSetNetwork
+from randomset.models.random_set import RandomSetNetwork
 
 __all__ = ["TOLERANCE", "Deployed", "export_onnx", "export_torch"]
 

@@ -17,12 +17,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from randomset.belief.storage import read_document
+from randomset._core.files import read_document
 from randomset.data.conversion import converted
 from randomset.data.pictures import pixels_from_picture
 from randomset.errors import FileFormatError, MissingPackageError, RandomSetError, ShapeError
 from randomset.evaluation.ood import Threshold
-from randomset.nn.network import RandomSetNetwork
+from randomset.models.random_set import RandomSetNetwork
 from randomset.serving.answers import Answers, classes_of
 from randomset.training.rival_storage import load_model
 
@@ -83,7 +83,7 @@ class ServedModel:
         self.kind = {1: "features", 3: "images"}.get(len(self.shape), "arrays")
         self.tokens: int = notes.get("tokens") or 0
         if self.tokens:
-            from randomset.nn.tokens import load_tokenizer
+            from randomset.backbones.text import load_tokenizer
 
             self.kind, self.tokenizer = "texts", load_tokenizer(run / _TOKENIZER)
         if self.kind == "images":
@@ -164,7 +164,7 @@ class ServedModel:
 
     def from_texts(self, texts: Any) -> Tensor:
         """Turn texts into tokens."""
-        from randomset.nn.tokens import tokenised
+        from randomset.backbones.text import tokenised
 
         self._check_kind("texts", "texts")
         texts = [texts] if isinstance(texts, str) else texts

@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from randomset._core.batches import as_floating, call_with, evaluating, moved, split_batch
+from randomset._core.progress import progress_bar
 from randomset.belief.random_set import RandomSet
-from randomset.budgeting.batches import as_floating, call_with, evaluating, moved, split_batch
 from randomset.errors import LabelError, RandomSetError
-from randomset.nn.calibration import BeliefTemperature, Calibration, PignisticTemperature
-from randomset.nn.network import RandomSetNetwork
-from randomset.progress import progress_bar
+from randomset.models.calibration import BeliefTemperature, Calibration, PignisticTemperature
+from randomset.models.random_set import RandomSetNetwork
 from randomset.training.loaders import validation_loader
 
 __all__ = ["CalibrationReport", "calibrate", "calibration_error"]

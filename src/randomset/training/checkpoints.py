@@ -13,7 +13,7 @@ from typing import Any
 from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import Checkpoint
 
-from randomset.belief.storage import put_in_place, replacing
+from randomset._core.files import put_in_place, replacing
 from randomset.errors import WriteError
 from randomset.training.loaders import EpochLoader
 from randomset.training.resuming import FORMAT, VERSION

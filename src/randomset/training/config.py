@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from randomset.belief.storage import expanded, read_document, write_document
-from randomset.budgeting.inputs import check_num_sets, is_number, is_whole
+from randomset._core.checks import is_number, is_whole
+from randomset._core.files import expanded, read_document, write_document
+from randomset.budgeting.checks import check_num_sets
 from randomset.budgeting.reduce import check_reducer
 from randomset.errors import FileFormatError, RandomSetError
 from randomset.training.recipe import Recipe

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torchmetrics import MeanMetric
 from torchmetrics.classification import BinaryCalibrationError
 
-from randomset.budgeting.batches import as_floating, call_with, feature_tensor, split_batch
+from randomset._core.batches import as_floating, call_with, feature_tensor, split_batch
 from randomset.errors import LabelError, RandomSetError, ShapeError
 from randomset.training.augmentation import shifted_and_flipped
 from randomset.training.loaders import seed_everything, seed_from

@@ -12,7 +12,10 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from randomset.budgeting.batches import usual_workers
+from randomset._core.batches import usual_workers
+from randomset._core.locks import alone_in_out
+from randomset._core.progress import on_terminal
+from randomset._core.torchvision import before_others
 from randomset.errors import (
     FileFormatError,
     LabelError,
@@ -20,9 +23,8 @@ from randomset.errors import (
     RandomSetError,
     RandomSetWarning,
 )
-from randomset.folders import alone_in_out
-from randomset.progress import on_terminal
 from randomset.training.calibration import CalibrationReport, calibrate
+from randomset.training.environment import loggers, own_random_numbers, quiet
 from randomset.training.loaders import (
     EpochLoader,
     seed_everything,
@@ -33,8 +35,6 @@ from randomset.training.loaders import (
 from randomset.training.precision import chosen_precision
 from randomset.training.recipe import Recipe
 from randomset.training.report import FitReport, TrainingStopped
-from randomset.training.surroundings import loggers, own_random_numbers, quiet
-from randomset.vision import before_others
 
 __all__ = ["fit"]
 

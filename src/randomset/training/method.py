@@ -15,18 +15,19 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset, Subset, TensorDataset
 
+from randomset import backbones
+from randomset._core.batches import feature_tensor, flat_features
+from randomset._core.checks import is_whole
+from randomset._core.files import write_document
+from randomset._core.locks import alone_in_out
+from randomset.backbones.library import ForeignBackbone
 from randomset.belief.budget import Budget
-from randomset.belief.storage import write_document
-from randomset.budgeting.batches import feature_tensor, flat_features
 from randomset.budgeting.budgeter import Budgeter
-from randomset.budgeting.inputs import is_whole, number_of_sets
+from randomset.budgeting.checks import number_of_sets
 from randomset.budgeting.reporting import clusters_of
 from randomset.errors import RandomSetError, RandomSetWarning
-from randomset.folders import alone_in_out
-from randomset.nn import backbones
-from randomset.nn.foreign import ForeignBackbone
-from randomset.nn.loss import RandomSetLoss
-from randomset.nn.network import RandomSetNetwork
+from randomset.models.loss import RandomSetLoss
+from randomset.models.random_set import RandomSetNetwork
 from randomset.training.config import METHODS, MethodConfig
 from randomset.training.fitting import fit
 from randomset.training.preparation import (

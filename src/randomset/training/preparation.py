@@ -13,13 +13,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Subset, TensorDataset
 
-from randomset.belief.storage import save_tensors
+from randomset import backbones
+from randomset._core.files import save_tensors
+from randomset.backbones.library import ForeignBackbone
+from randomset.backbones.preprocessing import Standardise
+from randomset.backbones.weights import fill, read_weights
 from randomset.budgeting.features import extract_features
 from randomset.errors import RandomSetError
-from randomset.nn import backbones
-from randomset.nn.foreign import ForeignBackbone
-from randomset.nn.preprocessing import Standardise
-from randomset.nn.weights import fill, read_weights
 from randomset.training.loaders import EpochLoader
 
 __all__ = [

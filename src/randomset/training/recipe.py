@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.optim import lr_scheduler
 
-from randomset.budgeting.inputs import is_number, is_whole
+from randomset._core.checks import is_number, is_whole
 from randomset.errors import RandomSetError
 
 __all__ = ["Recipe"]

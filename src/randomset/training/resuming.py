@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from randomset.belief.storage import check_version
-from randomset.budgeting.inputs import is_whole
+from randomset._core.checks import is_whole
+from randomset._core.files import check_version
 from randomset.errors import FileFormatError, RandomSetError, RandomSetWarning
 from randomset.training.loaders import EpochLoader
 from randomset.training.recipe import Recipe

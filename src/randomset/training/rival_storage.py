@@ -9,7 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from randomset.baselines import (
+from randomset import backbones
+from randomset._core.files import check_version, expanded, save_tensors
+from randomset.backbones.preprocessing import Standardise
+from randomset.errors import FileFormatError, RandomSetError, WriteError
+from randomset.models import (
     FSVI,
     Baseline,
     Ensemble,
@@ -19,12 +23,8 @@ from randomset.baselines import (
     MCDropout,
     Softmax,
 )
-from randomset.belief.storage import check_version, expanded, save_tensors
-from randomset.errors import FileFormatError, RandomSetError, WriteError
-from randomset.nn import backbones
-from randomset.nn.network import RandomSetNetwork
-from randomset.nn.preprocessing import Standardise
-from randomset.nn.storage import WEIGHTS, built_backbone
+from randomset.models.random_set import RandomSetNetwork
+from randomset.models.storage import WEIGHTS, built_backbone
 
 __all__ = ["load_model", "save_rival"]
 

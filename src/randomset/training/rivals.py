@@ -11,7 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset, Subset, TensorDataset
 
-from randomset.baselines import (
+from randomset._core.locks import alone_in_out
+from randomset.errors import RandomSetError
+from randomset.models import (
     FSVI,
     Baseline,
     Ensemble,
@@ -21,8 +23,6 @@ from randomset.baselines import (
     MCDropout,
     Softmax,
 )
-from randomset.errors import RandomSetError
-from randomset.folders import alone_in_out
 from randomset.training.fitting import fit
 from randomset.training.loaders import EpochLoader, seed_from
 from randomset.training.method import METHODS, MethodConfig

@@ -1,0 +1,1 @@
+"""Plumbing without a subject of its own: files, locks, checks, batches, progress, processes."""

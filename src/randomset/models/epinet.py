@@ -1,0 +1,121 @@
+"""Epistemic neural networks with an epinet (Osband et al. 2023)."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from randomset.errors import RandomSetError
+from randomset.models.base import Baseline, Uncertain, from_samples
+
+__all__ = ["Epinet"]
+
+
+class Epinet(Baseline):
+    """Base logits, plus what a small network adds for a random index z, of features without gradient.
+
+    f(x, z) = μ(x) + σ_η(sg[φ(x)], z) + scale · σ_prior(sg[φ(x)], z), σ(φ, z) = MLP([φ, z])ᵀ z
+
+    The base network learns; so does σ_η; the prior σ_prior, a network of the same shape, stays as it was
+    drawn. The paper compares with "3 ensembles", which is read as 3 dimensions of the index. Prediction
+    averages over a fixed set of indices.
+
+    Args:
+        backbone: as for every baseline.
+        num_classes: N.
+        index_dim: dimensions of z.
+        hidden: width of the small networks.
+        prior_scale: how much the prior adds.
+        samples: indices that a prediction averages over.
+        draws: indices for each training batch.
+        options: `in_features` and `preprocess`.
+    """
+
+    method: ClassVar[str] = "epinet"
+    indices: Tensor
+
+    def __init__(
+        self,
+        backbone: nn.Module,
+        num_classes: int,
+        *,
+        index_dim: int = 3,
+        hidden: int = 50,
+        prior_scale: float = 0.3,
+        samples: int = 30,
+        draws: int = 3,
+        **options: Any,
+    ) -> None:
+        super().__init__(backbone, num_classes, **options)
+        if min(index_dim, hidden, samples, draws) < 1:
+            raise RandomSetError("an epinet needs an index, units and samples", got=f"{index_dim}, {hidden}")
+        self.index_dim, self.hidden, self.prior_scale = index_dim, hidden, prior_scale
+        self.samples, self.draws = samples, draws
+        self.layer = nn.Linear(self.in_features, num_classes)
+        self.learned = self._small()
+        self.prior = self._small().requires_grad_(False)
+        generator = torch.Generator().manual_seed(0)
+        self.register_buffer("indices", torch.randn(samples, index_dim, generator=generator))
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The arguments beside backbone and classes."""
+        names = ("index_dim", "hidden", "prior_scale", "samples", "draws")
+        return {name: getattr(self, name) for name in names}
+
+    def _small(self) -> nn.Sequential:
+        width = self.in_features + self.index_dim
+        return nn.Sequential(
+            nn.Linear(width, self.hidden),
+            nn.ReLU(),
+            nn.Linear(self.hidden, self.hidden),
+            nn.ReLU(),
+            nn.Linear(self.hidden, self.num_classes * self.index_dim),
+        )
+
+    def logits(self, features: Tensor, indices: Tensor) -> Tensor:
+        """Return logits for every index: (B × F), (S × D) → (S × B × N)."""
+        still = features.detach()
+        both = torch.cat(
+            (
+                still.expand(len(indices), -1, -1),
+                indices[:, None].expand(-1, len(features), -1),
+            ),
+            -1,
+        )
+        added = self._added(self.learned, both, indices) + self.prior_scale * self._added(
+            self.prior, both, indices
+        )
+        return self.layer(features) + added
+
+    def _added(self, small: nn.Module, both: Tensor, indices: Tensor) -> Tensor:
+        matrix = small(both).unflatten(-1, (self.num_classes, self.index_dim))
+        return torch.einsum("sbnd,sd->sbn", matrix, indices)
+
+    def forward(self, inputs: Any) -> Tensor:
+        """Return logits (B × draws × N) for indices drawn anew in training, for the fixed ones otherwise."""
+        features = self.features(inputs)
+        indices = self.indices
+        if self.training:
+            indices = torch.randn(self.draws, self.index_dim).to(features)
+        return self.logits(features, indices).transpose(0, 1)
+
+    def probabilities(self, outputs: Tensor) -> Tensor:
+        """Average over the indices."""
+        return outputs.float().softmax(-1).mean(1)
+
+    def uncertain(self, inputs: Any) -> Uncertain:
+        """Average over the fixed indices."""
+        return from_samples(self(inputs).float().softmax(-1).transpose(0, 1))
+
+    def default_loss(self) -> nn.Module:
+        """Return the cross-entropy, averaged over the indices."""
+        return _MeanOverIndices()
+
+
+class _MeanOverIndices(nn.Module):
+    def forward(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        draws = outputs.shape[1]
+        return nn.functional.cross_entropy(outputs.flatten(0, 1), labels.repeat_interleave(draws, 0))

@@ -1,0 +1,156 @@
+"""Tractable function-space variational inference (Rudner et al. 2022), over the last layer."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from randomset.errors import RandomSetError
+from randomset.models.base import Baseline, Uncertain, from_samples
+
+__all__ = ["FSVI", "function_space_kl"]
+
+_QUICK = 30.0
+"""How many times farther than a mean the logarithm of a deviation moves in a step of Adam: at the usual rate
+it would stay where it started."""
+
+
+class FSVI(Baseline):
+    """A last layer with a mean-field Gaussian over its weights, kept near a prior on what it says.
+
+    L = E_q[−log p(y | x)] + KL(q(f(X_C)) ‖ p(f(X_C))) / n
+
+    The divergence compares the distributions of the logits at context points X_C, not of the weights. With
+    the backbone's features held fixed at these points the network is linear in the weights, so that both are
+    Gaussian and the linearisation is exact. Context points are drawn from each batch of training data, or
+    are given.
+
+    Args:
+        backbone: as for every baseline.
+        num_classes: N.
+        num_train: n, how many training samples share one divergence.
+        context: inputs to use as context points; without them, points of each batch.
+        context_size: how many points are compared at a time.
+        prior_scale: standard deviation of a weight under the prior.
+        samples: draws of the weights that a prediction averages over.
+        start_log_scale: logarithm of the deviations that training starts from; where it ends hardly depends
+            on it, since deviations move faster than means.
+        options: `in_features` and `preprocess`.
+    """
+
+    method: ClassVar[str] = "fsvi"
+    context: Tensor | None
+    noise: Tensor
+
+    def __init__(
+        self,
+        backbone: nn.Module,
+        num_classes: int,
+        *,
+        num_train: int,
+        context: Tensor | None = None,
+        context_size: int = 16,
+        prior_scale: float = 1.0,
+        samples: int = 20,
+        start_log_scale: float = -4.0,
+        **options: Any,
+    ) -> None:
+        super().__init__(backbone, num_classes, **options)
+        if min(num_train, context_size, samples) < 1 or not prior_scale > 0:
+            raise RandomSetError(
+                "the numbers of samples or the prior cannot be",
+                got=f"num_train {num_train}, context_size {context_size}, samples {samples}, "
+                f"prior_scale {prior_scale}",
+            )
+        self.num_train, self.context_size = num_train, context_size
+        self.prior_scale, self.samples = prior_scale, samples
+        width = self.in_features + 1
+        start = nn.Linear(self.in_features, num_classes)
+        self.mean = nn.Parameter(torch.cat((start.weight.detach().T, start.bias.detach()[None])))
+        # In one row, so that weight decay, which would draw deviations towards one, spares it.
+        self.rho = nn.Parameter(torch.full((width * num_classes,), start_log_scale / _QUICK))
+        generator = torch.Generator().manual_seed(0)
+        self.register_buffer("noise", torch.randn(samples, width, num_classes, generator=generator))
+        self.register_buffer("context", context, persistent=False)
+        self.divergence = torch.zeros(())
+        """The divergence of the last batch in training."""
+
+    @property
+    def scale(self) -> Tensor:
+        """The standard deviation of every weight, (F + 1) × N."""
+        return (_QUICK * self.rho).exp().view_as(self.mean)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The arguments beside backbone and classes."""
+        names = ("num_train", "context_size", "prior_scale", "samples")
+        return {name: getattr(self, name) for name in names}
+
+    def forward(self, inputs: Any) -> Tensor:
+        """Return logits (B × N) of weights drawn anew in training, of the mean weights otherwise."""
+        features = nn.functional.pad(self.features(inputs), (0, 1), value=1.0)
+        if not self.training:
+            return features @ self.mean
+        points = features
+        if self.context is not None:
+            chosen = torch.randperm(len(self.context))[: self.context_size].to(self.context.device)
+            points = nn.functional.pad(self.features(self.context[chosen]), (0, 1), value=1.0)
+        chosen = torch.randperm(len(points))[: self.context_size].to(points.device)
+        self.divergence = function_space_kl(points[chosen].detach(), self.mean, self.scale, self.prior_scale)
+        noise = torch.randn(self.mean.shape).to(features)
+        return features @ (self.mean + self.scale * noise)
+
+    def uncertain(self, inputs: Any) -> Uncertain:
+        """Average over draws of the weights that are the same for every input."""
+        features = nn.functional.pad(self.features(inputs), (0, 1), value=1.0)
+        weights = self.mean + self.scale * self.noise
+        return from_samples(torch.einsum("bf,sfn->sbn", features, weights).softmax(-1))
+
+    def default_loss(self) -> nn.Module:
+        """Return the cross-entropy plus the divergence."""
+        return _WithDivergence(self)
+
+
+class _WithDivergence(nn.Module):
+    def __init__(self, model: FSVI) -> None:
+        super().__init__()
+        self._model = [model]  # in a list: its parameters are not this module's
+        self.terms: dict[str, Tensor] = {}
+
+    def forward(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        model = self._model[0]
+        fit = nn.functional.cross_entropy(outputs, labels)
+        if not model.training:
+            return fit
+        divergence = model.divergence / model.num_train
+        model.divergence = model.divergence.detach()  # a graph that was kept could not be copied
+        self.terms = {"nll": fit.detach(), "divergence": divergence.detach()}
+        return fit + divergence
+
+
+def function_space_kl(
+    features: Tensor, mean: Tensor, scale: Tensor, prior_scale: float, jitter: float = 1e-3
+) -> Tensor:
+    """KL between the logits of two last layers at some points, summed over the classes.
+
+    q: w ~ N(mean, scale²), p: w ~ N(0, prior_scale²); logits are φᵀ w, so that at points Φ (M × F) and for
+    each class KL = ½ [tr(S_p⁻¹ S_q) + mᵀ S_p⁻¹ m − M + log |S_p| − log |S_q|], with m = Φ mean and
+    S = Φ diag(σ²) Φᵀ + jitter · I. (M × F), (F × N), (F × N) → scalar
+
+    >>> points, w = torch.eye(2), torch.zeros(2, 3)
+    >>> round(function_space_kl(points, w, torch.ones(2, 3), 1.0).item(), 6)
+    0.0
+    """
+    features, mean, scale = features.double(), mean.double(), scale.double()
+    eye = torch.eye(len(features), dtype=torch.double, device=features.device)
+    prior = prior_scale**2 * features @ features.T + jitter * eye
+    root = torch.linalg.cholesky(prior)
+    own = torch.einsum("mf,fn,lf->nml", features, scale**2, features) + jitter * eye
+    own_root = torch.linalg.cholesky(own)
+    shift = torch.linalg.solve_triangular(root, features @ mean, upper=False)
+    ratio = torch.linalg.solve_triangular(root.expand_as(own_root), own_root, upper=False)
+    logs = root.diagonal().log().sum() - own_root.diagonal(dim1=1, dim2=2).log().sum(1)
+    points, classes = features.shape[0], mean.shape[1]
+    return (0.5 * ((ratio**2).sum() + (shift**2).sum() - points * classes) + logs.sum()).to(torch.float32)

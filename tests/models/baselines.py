@@ -1,0 +1,54 @@
+"""Three clouds in the plane and a model of every method, which the tests of several files share."""
+
+import torch
+
+from randomset import backbones
+from randomset.models import (
+    FSVI,
+    Ensemble,
+    Epinet,
+    Evidential,
+    LaplaceBridge,
+    MCDropout,
+    Softmax,
+)
+
+
+def data(samples=90, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.arange(samples) % 3
+    centres = torch.tensor([[0.0, 3.0], [3.0, -2.0], [-3.0, -2.0]])
+    return centres[labels] + torch.randn(samples, 2, generator=generator), labels
+
+
+X, Y = data()
+
+
+def body(seed=0):
+    torch.manual_seed(seed)
+    return backbones.mlp(2, (16,))
+
+
+def laplace(structure, samples=0):
+    torch.manual_seed(1)
+    model = LaplaceBridge(Softmax(body(), 3).eval(), structure, samples)
+    model.fit_posterior([(X, Y)])
+    return model
+
+
+MAKERS = {
+    "softmax": lambda: Softmax(body(), 3),
+    "mc-dropout": lambda: MCDropout(body(), 3),
+    "evidential": lambda: Evidential(body(), 3),
+    "ensemble": lambda: Ensemble([Softmax(body(seed), 3) for seed in range(3)]),
+    "epinet": lambda: Epinet(body(), 3),
+    "fsvi": lambda: FSVI(body(), 3, num_train=90),
+    "laplace-bridge": lambda: laplace("kron"),
+    "laplace-bridge full": lambda: laplace("full"),
+    "laplace-bridge sampled": lambda: laplace("kron", 15),
+}
+
+
+def make(name):
+    torch.manual_seed(5)
+    return MAKERS[name]()

@@ -1,0 +1,202 @@
+"""The methods that RS-NN is compared with: one contract for all."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from randomset.errors import RandomSetError
+from randomset.evaluation.robustness import attack_rows
+from randomset.models import (
+    FSVI,
+    Ensemble,
+    Epinet,
+    LaplaceBridge,
+    MCDropout,
+    Softmax,
+)
+from randomset.training.rival_storage import load_model, save_rival
+from tests.models.baselines import MAKERS, X, Y, body, make
+
+SCORES = {
+    "softmax": set(),
+    "evidential": {"vacuity"},
+}
+
+
+@pytest.mark.parametrize("name", MAKERS)
+class TestContract:
+    def test_probabilities_and_scores(self, name):
+        p, scores = make(name).predict(X)
+        assert p.shape == (90, 3)
+        assert p.dtype == torch.float32
+        assert torch.allclose(p.sum(1), torch.ones(90), atol=1e-5)
+        assert (p >= 0).all()
+        assert set(scores) == SCORES.get(name, {"mutual information"})
+        assert all(score.shape == (90,) and score.isfinite().all() for score in scores.values())
+        assert all((score >= 0).all() for score in scores.values())
+
+    def test_the_same_answer_every_time_and_in_every_batch(self, name):
+        model = make(name)
+        p, scores = model.predict(X)
+        again = model.predict(X)
+        assert torch.equal(p, again[0])
+        parts = [model.predict(part) for part in X.split(7)]
+        assert torch.allclose(p, torch.cat([part[0] for part in parts]), atol=1e-5)
+        for key, score in scores.items():
+            assert torch.allclose(score, torch.cat([part[1][key] for part in parts]), atol=1e-4)
+
+    def test_nothing_to_predict(self, name):
+        for nothing in (X[:0], []):
+            with pytest.raises(RandomSetError, match="nothing to predict"):
+                make(name).predict(nothing)
+
+    def test_anything_that_gives_batches(self, name):
+        model, data = make(name), TensorDataset(X, Y)
+        p, scores = model.predict(X)
+        for inputs in (X.numpy(), data, DataLoader(data, 32), [(X[:50], Y[:50]), X[50:]], iter(X.split(40))):
+            found, own = model.predict(inputs)
+            assert torch.allclose(found, p, atol=1e-5)
+            for key, score in scores.items():
+                assert torch.allclose(own[key], score, atol=1e-4)
+
+    def test_modes_come_back(self, name):
+        model = make(name).train()
+        model.predict(X)
+        assert model.training
+
+    def test_weights_carry_everything(self, name):
+        first, second = make(name), make(name)
+        with torch.no_grad():
+            for tensor in second.state_dict().values():
+                tensor.add_(1.0) if tensor.is_floating_point() else None
+        assert not torch.equal(first.predict(X)[0], second.predict(X)[0])
+        second.load_state_dict(first.state_dict())
+        assert torch.equal(first.predict(X)[0], second.predict(X)[0])
+
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+    def test_other_precision_and_device(self, name, dtype):
+        model = make(name).to("cpu", dtype)
+        assert model.device.type == "cpu"
+        p, _ = model.predict(X.to(dtype))
+        tolerance = 0.15 if dtype == torch.bfloat16 else 1e-4
+        assert torch.allclose(p.float(), make(name).predict(X)[0], atol=tolerance)
+
+    def test_a_copy_after_a_step(self, name):
+        model = make(name).train()
+        outputs = model(X)
+        model.default_loss()(outputs, Y)
+        assert torch.equal(copy.deepcopy(model).predict(X)[0], model.predict(X)[0])
+
+    def test_files(self, name, tmp_path):
+        model = make(name)
+        model.notes = {"classes": list("abc")}
+        save_rival(model, tmp_path)
+        again = load_model(tmp_path)
+        assert (type(again), again.notes) == (type(model), model.notes)
+        assert torch.equal(again.predict(X)[0], model.predict(X)[0])
+
+    @pytest.mark.slow
+    def test_scores_grow_away_from_the_data(self, name):
+        """Trained for a while, every score is higher between the classes than in their middle."""
+        model = make(name).train()
+        for part in [*getattr(model, "members", []), getattr(model, "network", model)]:
+            if isinstance(part, (Ensemble, LaplaceBridge)):
+                continue
+            loss = part.train().default_loss()
+            optimiser = torch.optim.Adam([p for p in part.parameters() if p.requires_grad], 0.01)
+            for step in range(80):
+                torch.manual_seed(step)
+                optimiser.zero_grad()
+                loss(part(X), Y).backward()
+                optimiser.step()
+        if isinstance(model, LaplaceBridge):
+            model.fit_posterior([(X, Y)])
+        middle = torch.tensor([[0.0, 3.0], [3.0, -2.0], [-3.0, -2.0]])
+        between = torch.tensor([[0.1, -0.4], [1.5, 0.5], [-1.5, 0.5]])
+        for score, value in model.predict(between)[1].items():
+            assert value.mean() > model.predict(middle)[1][score].mean(), score
+
+
+@pytest.mark.parametrize("name", ["softmax", "mc-dropout", "evidential", "epinet", "fsvi"])
+def test_it_can_be_trained(name):
+    """Steps down the gradient of its loss make that loss smaller; the others are made of trained parts."""
+    model = make(name).train()
+    loss = model.default_loss()
+    optimiser = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], 0.05)
+    values = []
+    for _ in range(30):
+        torch.manual_seed(0)
+        value = loss(model(X), Y)
+        values.append(value.item())
+        optimiser.zero_grad()
+        value.backward()
+        optimiser.step()
+    assert values[-1] < 0.8 * values[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MAKERS)
+def test_attacks_find_a_gradient(name):
+    """Images of two pixels, labelled by the model itself: an attack makes it less sure."""
+    images = (X / 20 + 0.5).clamp(0, 1).reshape(-1, 1, 1, 2)
+    model = make(name).eval()
+    labels = model.predict(images.flatten(1))[0].argmax(1)
+    rows = attack_rows(nn.Sequential(nn.Flatten(), _Logits(model)), images, labels, (0.4,), progress=False)
+    assert rows[0]["accuracy"] == 1
+    attacked = next(row for row in rows if row["attack"] == "PGD, own loss")
+    assert attacked["1 - maximum"] > rows[0]["1 - maximum"]
+
+
+class _Logits(nn.Module):
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, inputs):
+        return self.model.probabilities(self.model(inputs)).log()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: Softmax(nn.Flatten(), 3), "not clear how many features"),
+        (lambda: Softmax("resnet18", 3), "no torch module; got str"),
+        (lambda: Softmax(body(), 1), "nothing to classify"),
+        (lambda: Ensemble([]), "needs members"),
+        (lambda: Ensemble([Softmax(body(), 3), Softmax(body(), 4)]), "different classes"),
+        (lambda: MCDropout(body(), 3, rate=1.5), "dropped"),
+        (lambda: Epinet(body(), 3, index_dim=0), "epinet needs"),
+        (lambda: FSVI(body(), 3, num_train=0), "num_train 0"),
+    ],
+)
+def test_mistakes(call, message):
+    with pytest.raises(RandomSetError, match=message):
+        call()
+
+
+def test_backbones_are_understood_as_by_a_random_set_network():
+    class Output:
+        def __init__(self, hidden):
+            self.last_hidden_state = hidden
+
+    class Encoder(nn.Module):
+        """Yields tokens in an object, as those of Hugging Face do."""
+
+        num_features = 5
+
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(2, 5)
+
+        def forward(self, x):
+            return Output(self.layer(x)[:, None].expand(-1, 4, -1))
+
+    assert Softmax(nn.Linear(4, 8), 3).in_features == 8
+    assert Softmax(nn.Sequential(nn.Conv2d(1, 6, 3), nn.ReLU()), 3).predict(torch.randn(2, 1, 5, 5))[
+        0
+    ].shape == (2, 3)
+    encoder = Encoder()
+    assert torch.allclose(Softmax(encoder, 3).features(X), encoder.layer(X), atol=1e-6)

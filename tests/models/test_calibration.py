@@ -1,0 +1,75 @@
+"""What stands before and behind a network: standardised inputs, calibrated outputs."""
+
+import pytest
+import torch
+
+from randomset import RandomSet
+from randomset.backbones import Standardise
+from randomset.errors import RandomSetError, ShapeError
+from randomset.models import BeliefTemperature, PignisticTemperature
+from tests.models.networks import BUDGET, X, network
+
+
+class TestCalibrations:
+    def test_one_temperature_for_each_cardinality(self):
+        model = network().eval()
+        logits = model(X)
+        divided = logits.clone()
+        divided[:, :3] /= 2
+        divided[:, 3:] /= 3
+        found = BeliefTemperature([2.0, 3.0]).random_set(logits, model.operators)
+        assert torch.allclose(found.mass, RandomSet.from_logits(divided, BUDGET).mass)
+        assert torch.equal(
+            BeliefTemperature([2.0, 3.0, 9.0]).random_set(logits, model.operators).mass, found.mass
+        )
+
+    def test_a_probability_has_one_temperature(self):
+        with pytest.raises(
+            RandomSetError, match=r"one temperature; got \[1\.0, 2\.0, 3\.0\].*BeliefTemperature"
+        ):
+            PignisticTemperature([1, 2, 3])
+
+    @pytest.mark.parametrize("temperature", [0.3, 1.0, 1.5, 8.0])
+    def test_the_order_of_the_classes_is_kept(self, temperature):
+        torch.manual_seed(0)
+        logits = 3 * torch.randn(500, len(BUDGET), dtype=torch.float64)
+        before = RandomSet.from_logits(logits, BUDGET)
+        after = PignisticTemperature(temperature).random_set(logits, BUDGET.operators_on(logits.device))
+        assert torch.equal(before.labels, after.labels)
+        assert (after.mass >= 0).all()
+        assert after.mass.sum(1).tolist() == pytest.approx([1.0] * 500)
+        expected = (before.pignistic.clamp_min(1e-300).log() / temperature).softmax(1)
+        top = expected.gather(1, before.labels[:, None])[:, 0]
+        assert after.confidence.tolist() == pytest.approx(top.tolist(), abs=1e-6)
+        order = before.pignistic.argsort(1)
+        assert (after.pignistic.gather(1, order).diff(dim=1) >= -1e-9).all()
+
+    def test_a_calibration_is_used_unless_told_otherwise(self):
+        model = network().eval()
+        plain = model.predict(X)
+        model.calibration = BeliefTemperature(4.0)
+        assert torch.equal(model.predict(X, calibrated=False).mass, plain.mass)
+        assert not torch.equal(model.predict(X).mass, plain.mass)
+
+    @pytest.mark.parametrize("temperature", [0.0, -1.0, float("nan"), []])
+    def test_bad_temperatures(self, temperature):
+        with pytest.raises(RandomSetError, match="temperature"):
+            BeliefTemperature(temperature)
+
+
+class TestStandardise:
+    def test_images_and_tables(self):
+        images = torch.randn(50, 3, 5, 5) * 4 + 1
+        standard = Standardise.from_data(images)(images)
+        assert standard.mean((0, 2, 3)).tolist() == pytest.approx([0] * 3, abs=1e-5)
+        assert standard.std((0, 2, 3), correction=0).tolist() == pytest.approx([1] * 3, abs=1e-5)
+
+    def test_a_constant_feature_keeps_its_scale(self):
+        table = torch.tensor([[1.0, 0.1], [2.0, 0.1], [4.0, 0.1]])
+        assert Standardise.from_data(table).std[1] == 1
+
+    def test_mistakes(self):
+        with pytest.raises(RandomSetError, match="positive"):
+            Standardise([0.0], [0.0])
+        with pytest.raises(ShapeError, match=r"\(2, 4\).*\(batch, 3, …\)"):
+            Standardise(torch.zeros(3), torch.ones(3))(torch.zeros(2, 4))

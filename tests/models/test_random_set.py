@@ -1,0 +1,208 @@
+"""The network: any backbone, frozen or not, prediction over anything that gives batches."""
+
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+
+from randomset import Budget, RandomSet, RandomSetLoss, RandomSetNetwork, backbones
+from randomset.backbones import Standardise
+from randomset.errors import RandomSetError, ShapeError
+from randomset.models import BeliefTemperature
+from tests.models.networks import BUDGET, X, network
+
+
+class TestForward:
+    def test_logits_are_the_head_of_the_features(self):
+        model = network(hidden=(6,)).eval()
+        assert model(X).shape == (10, 5)
+        assert torch.equal(model(X), model.head(model.features(X)))
+        assert torch.equal(model.features(X), model.backbone(X))
+
+    def test_maps_are_averaged_over_space_and_tokens_over_their_sequence(self):
+        maps = RandomSetNetwork(nn.Conv2d(1, 6, 3), BUDGET)
+        x = torch.randn(2, 1, 8, 8)
+        assert torch.allclose(maps.features(x), maps.backbone(x).mean((2, 3)))
+        tokens = RandomSetNetwork(nn.Embedding(50, 6), BUDGET, in_features=6)
+        ids = torch.randint(50, (2, 7))
+        assert torch.allclose(tokens.features(ids), tokens.backbone(ids).mean(1))
+
+    def test_preprocessing_comes_first(self):
+        model = network(preprocess=Standardise(torch.ones(4), torch.full((4,), 2.0))).eval()
+        assert torch.allclose(model(X), model.head(model.backbone((X - 1) / 2)))
+
+    def test_inputs_by_name(self):
+        class TwoInputs(nn.Module):
+            num_features = 4
+
+            def forward(self, left, right):
+                return left - right
+
+        model = RandomSetNetwork(TwoInputs(), BUDGET)
+        assert torch.equal(model(left=X, right=2 * X), model.head(-X))
+        answer = model.predict({"left": X, "right": 2 * X, "labels": torch.zeros(10)})
+        assert torch.equal(answer.mass, model.random_set(model.head(-X)).mass)
+
+    @pytest.mark.parametrize(
+        "backbone",
+        [
+            nn.Linear(4, 6),
+            nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Dropout(0.1)),
+            nn.Sequential(nn.Linear(4, 3), nn.Sequential(nn.Linear(3, 6), nn.BatchNorm1d(6), nn.GELU())),
+            nn.Sequential(nn.Linear(4, 6), nn.LayerNorm(6)),
+        ],
+        ids=lambda b: type(b[-1]).__name__ if isinstance(b, nn.Sequential) else "Linear",
+    )
+    def test_finds_the_width_of_its_backbone(self, backbone):
+        assert RandomSetNetwork(backbone, BUDGET)(X).shape == (10, 5)
+
+    def test_asks_for_a_width_that_it_cannot_find(self):
+        flattened = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten())
+        with pytest.raises(RandomSetError, match="in_features"):
+            RandomSetNetwork(flattened, BUDGET)
+        assert RandomSetNetwork(flattened, BUDGET, in_features=72)(torch.zeros(1, 1, 8, 8)).shape == (1, 5)
+        with pytest.raises(ShapeError, match=r"\(1, 72\).*70"):
+            RandomSetNetwork(flattened, BUDGET, in_features=70)(torch.zeros(1, 1, 8, 8))
+
+    def test_a_backbone_that_is_none(self):
+        with pytest.raises(RandomSetError, match="no torch module"):
+            RandomSetNetwork("resnet", BUDGET)
+        with pytest.raises(RandomSetError, match="yields no features"):
+            RandomSetNetwork(_Wrapped(lambda x: {"a": x}), BUDGET, in_features=4)(X)
+
+
+class _Wrapped(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x)
+
+
+class TestFreezing:
+    def test_the_head_alone_is_trained(self):
+        model = RandomSetNetwork(
+            nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU()), BUDGET, freeze_backbone=True
+        )
+        before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+        optimiser = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], 1.0)
+        model.train()
+        RandomSetLoss(BUDGET)(model(X), torch.arange(10) % 3).backward()
+        optimiser.step()
+        changed = {n for n, t in model.state_dict().items() if not torch.equal(t, before[n])}
+        assert changed == {"head.layers.0.weight", "head.layers.0.bias"}  # no running statistics either
+
+    def test_and_thawed_again(self):
+        model = network(freeze_backbone=True).freeze_backbone(False)
+        assert all(p.requires_grad for p in model.parameters())
+        assert model.train().backbone.training
+
+    def test_a_part_that_the_user_froze_stays_frozen(self):
+        backbone = backbones.mlp(4, (8, 8))
+        backbone.layers[1].requires_grad_(False)
+        model = RandomSetNetwork(backbone, BUDGET)
+        assert not model.backbone.layers[1].weight.requires_grad
+
+
+class _Stream(IterableDataset):
+    def __iter__(self):
+        yield from X
+
+
+class TestPredict:
+    @pytest.fixture
+    def model(self):
+        return network().eval()
+
+    @pytest.mark.parametrize(
+        "inputs",
+        [
+            X,
+            X.numpy(),
+            X.numpy().astype(np.float64),
+            TensorDataset(X),
+            TensorDataset(X, torch.zeros(10)),
+            DataLoader(TensorDataset(X, torch.zeros(10)), batch_size=4),
+            DataLoader(_Stream(), batch_size=3),
+            [X[:7], X[7:]],
+            [(X[:7], None), (X[7:], None)],
+            (part for part in X.split(4)),
+        ],
+        ids=lambda i: type(i).__name__,
+    )
+    def test_anything_that_gives_batches(self, model, inputs):
+        expected = RandomSet.from_logits(model(X), BUDGET)
+        answer = model.predict(inputs, batch_size=4)
+        assert len(answer) == 10
+        assert torch.allclose(answer.mass, expected.mass, atol=1e-6)
+
+    def test_evaluation_mode_without_gradient_and_back(self, model):
+        model.train()
+        first, second = model.predict(X), model.predict(X)
+        assert torch.equal(first.mass, second.mass)  # no dropout
+        assert not first.mass.requires_grad
+        assert model.training
+        assert model.backbone.training
+
+    def test_batches_do_not_matter(self, model):
+        whole, parts = model.predict(X), model.predict(X, batch_size=3)
+        assert torch.allclose(whole.mass, parts.mass, atol=1e-6)
+        assert whole.validity.repaired.tolist() == parts.validity.repaired.tolist()
+
+    def test_repair_is_passed_on(self, model):
+        answer = model.predict(X, repair="projection")
+        assert torch.allclose(answer.mass, RandomSet.from_logits(model(X), BUDGET, "projection").mass)
+
+    @pytest.mark.parametrize("inputs", [X[:0], np.zeros((0, 4)), [], 3, torch.tensor(1.0)])
+    def test_nothing_to_predict(self, model, inputs):
+        with pytest.raises(ShapeError):
+            model.predict(inputs)
+
+    def test_bytes_go_through_the_preprocessing(self):
+        model = RandomSetNetwork(
+            backbones.small_cnn(3, 8), BUDGET, preprocess=Standardise([0.5] * 3, [0.25] * 3)
+        )
+        pixels = torch.randint(256, (4, 3, 8, 8), dtype=torch.uint8)
+        expected = model.predict(pixels.float() / 255)
+        assert torch.allclose(model.predict(pixels).mass, expected.mass, atol=1e-6)
+
+    def test_double(self, model):
+        assert model.double().predict(X).mass.dtype == torch.float64
+
+    def test_progress_is_shown_for_several_batches(self, model, monkeypatch):
+        asked = []
+
+        @contextmanager
+        def bar(description, total, shown):
+            asked.append((description, total, shown))
+            yield lambda amount: asked.append(amount)
+
+        monkeypatch.setattr("randomset.models.random_set.progress_bar", bar)
+        model.predict(X, batch_size=5)
+        model.predict(X)
+        assert asked == [("predicting", 2, None), 1, 1, ("predicting", 1, False), 1]
+
+    def test_the_budgets_of_thousands(self):
+        sets = [{i, i + 1, i + 2} for i in range(0, 900)]
+        model = RandomSetNetwork(nn.Linear(4, 8), Budget.from_sets(sets, 1000))
+        assert model.predict(X).pignistic.sum(1).tolist() == pytest.approx([1.0] * 10, abs=1e-4)
+
+
+class TestAsLogits:
+    def test_softmax_gives_the_pignistic_probability(self):
+        model = network().eval()
+        logits = model.as_logits()(X)
+        assert torch.allclose(logits.softmax(1), model.predict(X).pignistic, atol=1e-6)
+        model.calibration = BeliefTemperature(3.0)
+        assert torch.allclose(model.as_logits()(X).softmax(1), model.predict(X).pignistic, atol=1e-6)
+        plain = model.as_logits(calibrated=False)(X).softmax(1)
+        assert torch.allclose(plain, model.predict(X, calibrated=False).pignistic, atol=1e-6)
+
+    def test_can_be_trained_by_cross_entropy(self):
+        model = network()
+        nn.functional.cross_entropy(model.as_logits()(X), torch.arange(10) % 3).backward()
+        assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
