@@ -22,9 +22,9 @@ from randomset.backbones.text import load_tokenizer, tokenised
 from randomset.data import Source, load_source
 from randomset.evaluation import evaluate
 from randomset.models import Softmax
+from randomset.models.set_selection import all_sets
 from randomset.training.fitting import fit
-from randomset.training.method import every_set
-from randomset.training.preparation import backbone_for, kept_features
+from randomset.training.preparation import backbone_for, frozen_features
 
 Change = dict[str, Any]
 VARIANTS: dict[str, Change] = {
@@ -57,7 +57,7 @@ def measured(features: torch.Tensor, data: Source, change: Change, seed: int) ->
     if change.get("softmax"):
         model, loss = Softmax(nn.Identity(), len(data.classes), in_features=width), nn.CrossEntropyLoss()
     else:
-        budget = Budget.singletons(data.classes) if change.get("singletons") else every_set(data.classes)
+        budget = Budget.singletons(data.classes) if change.get("singletons") else all_sets(data.classes)
         options = {"dropout": change.get("dropout", 0.1), "hidden": change.get("hidden", ())}
         model = RandomSetNetwork(nn.Identity(), budget, in_features=width, **options)
         loss = RandomSetLoss(budget, change.get("alpha", 1e-3), change.get("alpha", 1e-3))
@@ -83,7 +83,7 @@ def main() -> None:
     data = load_source(arguments.source)
     tokens = tokenised(data.inputs, load_tokenizer(arguments.backbone.partition(":")[2]))
     encoder = backbone_for(arguments.backbone, tokens, weights="default").eval()
-    features = kept_features(encoder, None, tokens, say=print)
+    features = frozen_features(encoder, None, tokens)
     print("| variant | accuracy, % | NLL, nats | ECE |\n|---|---|---|---|")
     for name, change in VARIANTS.items():
         rows = [measured(features, data, change, seed) for seed in range(arguments.seeds)]

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +22,7 @@ from benchmarks.families import neighbouring_sets, ratios
 from benchmarks.training import random_set_prediction, step
 from randomset import RandomSetLoss, RandomSetNetwork
 from randomset.backbones.architectures import Backbone, resnet, small_cnn
-from randomset.models import FSVI, Baseline, Ensemble, Epinet, LaplaceBridge, Softmax
+from randomset.models import FSVI, Classifier, Ensemble, Epinet, LaplaceBridge, Softmax
 
 CLASSES, SETS, MEMBERS = 10, 20, 5
 # the paper, CIFAR-10: Table 1's milliseconds for a prediction, Table 6's minutes for a training
@@ -39,17 +40,17 @@ BACKBONES: dict[str, tuple[Callable[[], Backbone], tuple[int, int, int]]] = {
 }
 
 
-def prediction(model: Baseline, images: Tensor) -> Callable[[], object]:
+def prediction(model: Classifier, images: Tensor) -> Callable[[], object]:
     """Return a prediction with its entropy and its own scores."""
 
-    def run() -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-        p, scores = model.predict(images)
-        return p.argmax(1), torch.special.entr(p).sum(1), scores
+    def run() -> tuple[Tensor, Any]:
+        found = model.predict(images)
+        return found.labels, found.scores
 
     return run
 
 
-def rivals(build: Callable[[], Backbone], images: Tensor, labels: Tensor) -> dict[str, Baseline]:
+def rivals(build: Callable[[], Backbone], images: Tensor, labels: Tensor) -> dict[str, Classifier]:
     """Build the five, the Laplace bridge with its posterior."""
     bridge = LaplaceBridge(Softmax(build(), CLASSES))
     bridge.fit_posterior([(images, labels)])
@@ -62,7 +63,7 @@ def rivals(build: Callable[[], Backbone], images: Tensor, labels: Tensor) -> dic
     }
 
 
-def steps(model: Baseline, images: Tensor, labels: Tensor) -> Callable[[], object]:
+def steps(model: Classifier, images: Tensor, labels: Tensor) -> Callable[[], object]:
     """Return a training step: five for an ensemble, the plain network's for the Laplace bridge."""
     parts: list[nn.Module] = [model]
     if isinstance(model, Ensemble):
@@ -71,7 +72,7 @@ def steps(model: Baseline, images: Tensor, labels: Tensor) -> Callable[[], objec
         parts = [model.network]
     runs = []
     for part in parts:
-        assert isinstance(part, Baseline)
+        assert isinstance(part, Classifier)
         runs.append(step(part.train(), part.default_loss(), images, labels))
 
     def run() -> None:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from randomset.backbones.architectures import small_cnn
 from randomset.backbones.preprocessing import Standardise
 from randomset.data import Source, load_source
-from randomset.training.config import MethodConfig
+from randomset.training.config import TrainConfig
 
 MEMBERS = 5
 
@@ -71,7 +71,7 @@ def train(
     clock: Callable[[], float] = time.process_time,
 ) -> float:
     """Train in place until the plan is over; return the seconds that it took."""
-    recipe = MethodConfig().plan(len(images))
+    recipe = TrainConfig().plan(len(images))
     optimizer = recipe.optimizer_for([model])
     order = torch.Generator().manual_seed(seed)
     steps, step, start = math.ceil(len(images) / recipe.batch_size), 0, clock()

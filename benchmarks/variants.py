@@ -32,8 +32,8 @@ from randomset.data import Source, load_source
 from randomset.data.conversion import converted
 from randomset.evaluation import evaluate
 from randomset.models import Softmax
+from randomset.training.config import TrainConfig
 from randomset.training.fitting import fit
-from randomset.training.method import MethodConfig
 from randomset.training.preparation import backbone_for
 from randomset.training.recipe import Recipe
 
@@ -137,7 +137,7 @@ class Setting:
         self.measured, self.calibrating = known[:held], known[held : held + calibrating]
         self.rows = known[held + calibrating :][: arguments.samples]
         self.unknown = order[unknown[order]][:held]
-        self.config = MethodConfig(
+        self.config = TrainConfig(
             source=arguments.source, backbone=arguments.backbone, width=arguments.width,
             epochs=arguments.epochs, seed=seed,
         )  # fmt: skip

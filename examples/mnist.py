@@ -28,7 +28,7 @@ from randomset.evaluation import Evaluation, evaluate, random_set_predictor
 from randomset.evaluation.robustness import EPSILONS, attack_rows
 from randomset.evaluation.sweeps import NOISE, ROTATION
 from randomset.models.random_set import RandomSetNetwork
-from randomset.training.method import MethodConfig, train_method
+from randomset.training import TrainConfig, train
 
 UNKNOWN = ("fashion-mnist", "kmnist")
 LEVELS = (*EPSILONS, 0.1, 0.2)
@@ -72,8 +72,8 @@ def trained(seed: int, epochs: int, out: Path) -> tuple[RandomSetNetwork, nn.Mod
         )
         plain.load_state_dict(load_file(out / "plain.safetensors"))
         return network, plain.eval(), data, parts
-    config = MethodConfig(source="mnist", backbone="small_cnn", num_sets=20, epochs=epochs, seed=seed)
-    result = train_method(
+    config = TrainConfig(source="mnist", backbone="small_cnn", num_sets=20, epochs=epochs, seed=seed)
+    result = train(
         config,
         data.inputs,
         data.labels,
@@ -83,10 +83,10 @@ def trained(seed: int, epochs: int, out: Path) -> tuple[RandomSetNetwork, nn.Mod
         say=print,
     )
     assert result.plain is not None
-    result.network.save(out)
+    result.model.save(out)
     state = {name: tensor.contiguous() for name, tensor in result.plain.state_dict().items()}
     save_file(state, out / "plain.safetensors")
-    return result.network, result.plain, data, parts
+    return result.model, result.plain, data, parts
 
 
 def measured(seed: int, out: Path, epochs: int, samples: int) -> None:
@@ -123,7 +123,7 @@ def measured(seed: int, out: Path, epochs: int, samples: int) -> None:
                 test.inputs[some],
                 test.labels[some],
                 LEVELS,
-                twin=plain if name == "random-set" else None,
+                surrogate=plain if name == "random-set" else None,
                 steps=20,
                 restarts=2,
                 seed=seed,

@@ -9,7 +9,7 @@ import numpy as np
 
 from randomset.budgeting.checks import number_of_sets
 from randomset.evaluation.tables import Table
-from randomset.training.method import MethodConfig
+from randomset.training.config import TrainConfig
 from reproduction.exhibit import Exhibit, Numbers, mean_of, moments, over_seeds
 from reproduction.measures import quality
 from reproduction.workshop import Workshop
@@ -41,8 +41,8 @@ def _counts(shop: Workshop) -> list[dict[str, Any]]:
     return [{"num_sets": count} for count in COUNTS[shop.scale.name]]
 
 
-def _models(changes: Callable[[Workshop], list[dict[str, Any]]]) -> Callable[[Workshop], list[MethodConfig]]:
-    def models(shop: Workshop) -> list[MethodConfig]:
+def _models(changes: Callable[[Workshop], list[dict[str, Any]]]) -> Callable[[Workshop], list[TrainConfig]]:
+    def models(shop: Workshop) -> list[TrainConfig]:
         return [
             shop.config("cifar10", seed=seed, **change) for change in changes(shop) for seed in shop.seeds
         ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from randomset.evaluation.tables import Table
-from randomset.training.method import MethodConfig
+from randomset.training.config import TrainConfig
 from reproduction import printed, small_data
 from reproduction.exhibit import Exhibit, Numbers, mean_of, over_seeds
 from reproduction.measures import beside
@@ -40,7 +40,7 @@ def _architectures(shop: Workshop) -> dict[str, dict[str, Any]]:
     }
 
 
-def _models(shop: Workshop) -> list[MethodConfig]:
+def _models(shop: Workshop) -> list[TrainConfig]:
     return [
         shop.config("cifar10", method, seed, **_fitting(method, options))
         for options in _architectures(shop).values()

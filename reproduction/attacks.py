@@ -33,7 +33,7 @@ def _attacked(shop: Workshop) -> Numbers:
         for method in SHOWN:
             for seed in shop.seeds:
                 twin = None if method == "softmax" else shop.config(data, "softmax", seed)
-                result = shop.evaluation(data, shop.config(data, method, seed), attacks=True, twin=twin)
+                result = shop.evaluation(data, shop.config(data, method, seed), attacks=True, surrogate=twin)
                 kept = numbers.setdefault(data, {}).setdefault(method, {})
                 numbers["samples"] = result["changed_samples"]
                 for row in result["attacks"]:

@@ -17,7 +17,7 @@ from randomset.errors import FileFormatError
 from randomset.evaluation.result import sayable
 from randomset.evaluation.tables import Table
 from randomset.runs.making import seconds_of
-from randomset.training.method import MethodConfig
+from randomset.training.config import TrainConfig
 from reproduction.printed import MINUTES
 from reproduction.workshop import Workshop
 
@@ -48,7 +48,7 @@ class Exhibit:
     id: str
     title: str
     data: tuple[str, ...]
-    models: Callable[[Workshop], list[MethodConfig]]
+    models: Callable[[Workshop], list[TrainConfig]]
     measure: Callable[[Workshop], Numbers]
     tables: Callable[[Numbers], list[Table]]
     verdict: Callable[[Numbers], str]

@@ -11,7 +11,7 @@ from torch import Tensor
 from randomset.evaluation import Evaluation
 from randomset.evaluation.predictor import as_predictor
 from randomset.evaluation.sweeps import pixels_of
-from randomset.training.method import MethodConfig
+from randomset.training.config import TrainConfig
 from reproduction.exhibit import Numbers, mean_of, over_seeds
 from reproduction.scales import METHODS
 from reproduction.workshop import Workshop
@@ -54,7 +54,7 @@ def quality(results: Sequence[Evaluation]) -> Numbers:
 
 def every_model(
     shop: Workshop, data: Sequence[str], methods: Sequence[str] = tuple(METHODS), **changes: Any
-) -> list[MethodConfig]:
+) -> list[TrainConfig]:
     """Return the settings of methods on data sets with every seed."""
     return [
         shop.config(one, method, seed, **changes) for one in data for seed in shop.seeds for method in methods

@@ -22,7 +22,7 @@ from randomset.evaluation import Evaluation, evaluate
 from randomset.evaluation.sweeps import NOISE, ROTATION
 from randomset.runs.inputs import NetworkInputs, few, own_data
 from randomset.runs.making import seconds_of, train_run
-from randomset.training.method import MethodConfig
+from randomset.training.config import TrainConfig
 from reproduction.scales import Scale
 
 __all__ = ["Workshop", "time_to_go"]
@@ -53,7 +53,7 @@ class Workshop:
         self.reused: dict[Path, float] = {}
         """Seconds that measurements once took which were there already when they were asked for."""
 
-    def config(self, data: str, method: str = "rsnn", seed: int = 0, **changes: Any) -> MethodConfig:
+    def config(self, data: str, method: str = "rsnn", seed: int = 0, **changes: Any) -> TrainConfig:
         """Return the settings of a training on one of the paper's data sets."""
         options, _ = self.scale.setting(data, self.folder / "data")
         if method != "rsnn":  # what only a random-set network knows is the same for all others
@@ -63,19 +63,19 @@ class Workshop:
                 if name not in ("num_sets", "hidden", "reducer")
             }
         options |= usual_shares(options["source"])
-        return MethodConfig(**{**options, "method": method, "seed": seed, **changes})
+        return TrainConfig(**{**options, "method": method, "seed": seed, **changes})
 
-    def place(self, config: MethodConfig) -> Path:
+    def place(self, config: TrainConfig) -> Path:
         """Return the run folder of a configuration."""
         digest = _digest(_changes(config))
         name = f"{Path(config.source).stem}-{config.method}-{config.seed}-{digest}"
         return self.folder / "models" / name
 
-    def is_trained(self, config: MethodConfig) -> bool:
+    def is_trained(self, config: TrainConfig) -> bool:
         """Say whether a model is there."""
         return (self.place(config) / "test.json").exists()
 
-    def check(self, data: Iterable[str], configs: Sequence[MethodConfig]) -> None:
+    def check(self, data: Iterable[str], configs: Sequence[TrainConfig]) -> None:
         """Refuse before any training what could only fail after hours: data or networks that are not here."""
         wanted = dict.fromkeys((config.source, split) for config in configs for split in ("train", "test"))
         for name in data:
@@ -87,7 +87,7 @@ class Workshop:
         for backbone in {config.backbone for config in configs if ":" in config.backbone}:
             check_name(backbone)
 
-    def train(self, configs: Sequence[MethodConfig], then: float = 0.0) -> None:
+    def train(self, configs: Sequence[TrainConfig], then: float = 0.0) -> None:
         """Train what is not there yet; an interruption loses at most an epoch of one of them.
 
         `then` are the seconds that follow the trainings, for the time to go.
@@ -102,10 +102,10 @@ class Workshop:
             self.say(f"Model {number + 1} of {len(missing)}: {name}{left}")
             self.trained(config)
 
-    def _expected(self, missing: Sequence[MethodConfig], every: Sequence[MethodConfig]) -> float | None:
+    def _expected(self, missing: Sequence[TrainConfig], every: Sequence[TrainConfig]) -> float | None:
         """Guess how long trainings take by those of the same data, method and network, else by all."""
 
-        def alike(config: MethodConfig) -> tuple[str, str, str]:
+        def alike(config: TrainConfig) -> tuple[str, str, str]:
             return config.source, config.method, config.backbone
 
         known: dict[tuple[str, str, str], list[float]] = {}
@@ -118,7 +118,7 @@ class Workshop:
         usual = sum(map(sum, known.values())) / sum(map(len, known.values()))
         return sum(fmean(known.get(alike(config), [usual])) for config in missing)
 
-    def trained(self, config: MethodConfig) -> Path:
+    def trained(self, config: TrainConfig) -> Path:
         """Return the run folder of a trained model; train it if it is not there."""
         place = self.place(config)
         if self.is_trained(config):
@@ -137,13 +137,13 @@ class Workshop:
                 shutil.copytree(place / "first", shared)
         return place
 
-    def model(self, config: MethodConfig) -> Any:
+    def model(self, config: TrainConfig) -> Any:
         """Return a trained model."""
-        from randomset.training.rival_storage import load_model
+        from randomset.models import load as load_model
 
         return load_model(self.trained(config))
 
-    def data(self, config: MethodConfig) -> tuple[Any, Any, Any]:
+    def data(self, config: TrainConfig) -> tuple[Any, Any, Any]:
         """Return what a model is tested, validated and calibrated on."""
         run = self.trained(config)
         return own_data(run, NetworkInputs(self.model(config), run, strict=False))
@@ -151,11 +151,11 @@ class Workshop:
     def evaluation(
         self,
         data: str,
-        config: MethodConfig,
+        config: TrainConfig,
         *,
         sweeps: bool = False,
         attacks: bool = False,
-        twin: MethodConfig | None = None,
+        surrogate: TrainConfig | None = None,
     ) -> Evaluation:
         """Measure a model on its test data and on what is unknown to it, unless that was done before."""
         _, unknown = self.scale.setting(data, self.folder / "data")
@@ -191,7 +191,7 @@ class Workshop:
             noise=NOISE if sweeps else (),
             rotation=ROTATION if sweeps else (),
             attacks=self.scale.epsilons if attacks else (),
-            twin=None if twin is None else self.model(twin),
+            surrogate=None if surrogate is None else self.model(surrogate),
             samples=samples,
             seed=seed,
         )
@@ -220,9 +220,9 @@ _LATER = ("num_sets", "reducer", "alpha", "beta", "hidden", "from_first")
 """What the plain network that comes first does not depend on: runs that differ in it share one."""
 
 
-def _changes(config: MethodConfig) -> dict[str, Any]:
+def _changes(config: TrainConfig) -> dict[str, Any]:
     """Return what differs from the usual settings: an option that comes later makes no model another one."""
-    usual = dataclasses.asdict(MethodConfig())
+    usual = dataclasses.asdict(TrainConfig())
     return {name: value for name, value in dataclasses.asdict(config).items() if value != usual[name]}
 
 

@@ -28,9 +28,17 @@ from randomset.errors import RandomSetError
 if TYPE_CHECKING:
     from randomset import backbones, budgeting, data, evaluation, models, report, training
     from randomset.budgeting.budgeter import Budgeter
-    from randomset.models import NormalisedMassLoss, RandomSetHead, RandomSetLoss, RandomSetNetwork
+    from randomset.models import (
+        Classifier,
+        NormalisedMassLoss,
+        Prediction,
+        RandomSetHead,
+        RandomSetLoss,
+        RandomSetNetwork,
+    )
+    from randomset.models.temperature import calibrate
     from randomset.sklearn import RandomSetClassifier
-    from randomset.training import Recipe, calibrate, fit
+    from randomset.training import Recipe, fit
 
 __version__ = "0.1.0"
 
@@ -38,7 +46,9 @@ __all__ = [
     "Budget",
     "BudgetOperators",
     "Budgeter",
+    "Classifier",
     "NormalisedMassLoss",
+    "Prediction",
     "RandomSet",
     "RandomSetClassifier",
     "RandomSetError",
@@ -75,7 +85,9 @@ __all__ = [
 # Rooms that need more than torch are opened when they are first used, so that `import randomset` stays fast.
 _LATE = {
     "Budgeter": "randomset.budgeting.budgeter",
+    "Classifier": "randomset.models",
     "NormalisedMassLoss": "randomset.models",
+    "Prediction": "randomset.models",
     "RandomSetClassifier": "randomset.sklearn",
     "RandomSetHead": "randomset.models",
     "RandomSetLoss": "randomset.models",
@@ -83,7 +95,7 @@ _LATE = {
     "Recipe": "randomset.training",
     "backbones": "randomset.backbones",
     "budgeting": "randomset.budgeting",
-    "calibrate": "randomset.training",
+    "calibrate": "randomset.models",
     "data": "randomset.data",
     "evaluation": "randomset.evaluation",
     "fit": "randomset.training",

@@ -19,6 +19,7 @@ from randomset._core.splits import stratified_parts
 from randomset.belief.random_set import RandomSet
 from randomset.data.arrays import images_from_array
 from randomset.errors import LabelError, RandomSetError, ShapeError
+from randomset.training import TrainConfig, train
 
 if TYPE_CHECKING:
     from randomset.belief.budget import Budget
@@ -103,8 +104,6 @@ class RandomSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> RandomSetClassifier:
         """Train on a table (n × F) or images (n × H × W, with channels first or last); labels of any type."""
-        from randomset.training.method import MethodConfig, train_method
-
         X, y = validate_data(self, X, y, dtype=np.float32, allow_nd=True)
         check_classification_targets(y)
         if X.ndim > 4:
@@ -127,7 +126,7 @@ class RandomSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         rest, held = self._parts(codes, seed)
         inputs, labels = _as_inputs(X), torch.from_numpy(codes)
-        config = MethodConfig(
+        config = TrainConfig(
             backbone=self.backbone if isinstance(self.backbone, str) else "auto",
             num_sets=self.num_sets,
             reducer=self.reducer,
@@ -141,7 +140,7 @@ class RandomSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             seed=seed,
         )
         with torch.random.fork_rng():
-            result = train_method(
+            result = train(
                 config,
                 inputs[rest],
                 labels[rest],
@@ -153,7 +152,8 @@ class RandomSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 **{"devices": 1, **(self.trainer_options or {})},
             )
         # Tables are predicted in double precision, so that an answer does not depend on its neighbours.
-        self.network_ = result.network.double() if inputs.dim() == 2 else result.network
+        self.network_ = result.model.double() if inputs.dim() == 2 else result.model
+        assert result.fit is not None
         self.report_: FitReport = result.fit
         self.history_ = result.fit.history
         self.n_iter_ = len(self.history_)

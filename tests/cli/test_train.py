@@ -189,10 +189,10 @@ def test_mistakes_of_training_and_prediction(mistake, tmp_path, monkeypatch, cap
 
 
 def test_a_run_is_not_overwritten_and_goes_on_with_its_own_settings(tmp_path, monkeypatch, capsys):
-    from randomset.training.method import MethodConfig
+    from randomset.training.config import TrainConfig
 
     (tmp_path / "run").mkdir()
-    MethodConfig("digits", seed=3).save(tmp_path / "run" / "config.json")
+    TrainConfig("digits", seed=3).save(tmp_path / "run" / "config.json")
     code, error = run_here(monkeypatch, capsys, "train", "digits", cwd=tmp_path)
     assert code == 2
     assert "--resume" in error

@@ -106,7 +106,7 @@ class TestTable:
         return (margin > epsilon * WEIGHT.abs().sum()).float().mean().item()
 
     def test_of_a_linear_softmax_model(self):
-        rows = attack_rows(self.model(), self.images, Y, (0.02,), twin=self.model(), progress=False)
+        rows = attack_rows(self.model(), self.images, Y, (0.02,), surrogate=self.model(), progress=False)
         by_name = {row["attack"]: row["accuracy"] for row in rows}
         assert by_name.pop("none") == pytest.approx(1, abs=1 / 300)
         assert list(by_name) == [
@@ -132,7 +132,9 @@ class TestTable:
                 return self.inner(x)
 
         twin = Watching(self.model()).train()
-        attack_rows(self.model(), self.images, Y, (0.02,), twin=twin, steps=2, restarts=1, progress=False)
+        attack_rows(
+            self.model(), self.images, Y, (0.02,), surrogate=twin, steps=2, restarts=1, progress=False
+        )
         assert twin.training
         assert modes
         assert not any(modes)

@@ -23,9 +23,10 @@ from randomset.evaluation.accuracy import (
     negative_log_likelihood,
     top_accuracy,
 )
-from randomset.evaluation.calibration import calibration_error, classwise_calibration_error, reliability
+from randomset.evaluation.calibration import calibration_error, classwise_calibration_error
 from randomset.evaluation.ood import Threshold, detection, rank_average
 from randomset.evaluation.selective import risk_coverage
+from randomset.models.calibration_error import reliability_diagram
 
 REFERENCE = os.environ.get("RANDOMSET_REFERENCE")
 
@@ -82,19 +83,19 @@ class TestAgreement:
 
     def test_bins_of_equal_numbers(self):
         p, y = draw(600)
-        found = reliability(p.amax(1), p.argmax(1) == y, 12, by="mass")
+        found = reliability_diagram(p.amax(1), p.argmax(1) == y, 12, by="mass")
         assert found.count.tolist() == [50] * 12
         groups = p.amax(1).argsort().reshape(12, 50)
         right = (p.argmax(1) == y).double()
         gaps = (right[groups].mean(1) - p.amax(1)[groups].mean(1)).abs()
         assert found.error == pytest.approx(gaps.mean().item())
-        tied = reliability(torch.full((9,), 0.7), torch.ones(9), 5, by="mass")
+        tied = reliability_diagram(torch.full((9,), 0.7), torch.ones(9), 5, by="mass")
         assert tied.error == pytest.approx(0.3)
 
     def test_every_class_by_itself(self):
         p, y = draw()
         each = classwise_calibration_error(p, y)
-        assert each[2].item() == pytest.approx(reliability(p[:, 2], y == 2).error)
+        assert each[2].item() == pytest.approx(reliability_diagram(p[:, 2], y == 2).error)
         assert each.shape == (6,)
 
 
@@ -193,7 +194,7 @@ class TestPredictors:
             Prediction(torch.tensor([[0.5, 0.5], [torch.nan, 0.5]]))
         with pytest.raises(InvalidBeliefError, match="sum to one"):
             as_predictor(lambda x: [[3.0, 1.0]])([0])
-        with pytest.raises(ShapeError, match="no class probabilities"):
+        with pytest.raises(ShapeError, match="expected class probabilities"):
             Prediction(torch.ones(3))
         with pytest.raises(ShapeError, match="distance"):
             Prediction(torch.full((2, 2), 0.5), {"distance": torch.zeros(3)})

@@ -71,7 +71,7 @@ class TestMistakes:
     @pytest.mark.parametrize(
         ("call", "message"),
         [
-            (lambda: evaluate(3, TEST), "cannot be measured; got int"),
+            (lambda: evaluate(3, TEST), "cannot evaluate this model; got int"),
             (lambda: evaluate(model, (TEST[0], TEST[1] + 1)), "outside the classes; got 3 at row 2"),
             (lambda: evaluate(model, (TEST[0], TEST[1][:-1])), "do not match; got 120 and 119"),
             (lambda: evaluate(model, TEST[0]), "test has no labels"),

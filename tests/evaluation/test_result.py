@@ -10,7 +10,7 @@ from randomset.data import load_source
 from randomset.errors import RandomSetError
 from randomset.evaluation import Evaluation, Threshold, evaluate
 from randomset.models import Softmax
-from randomset.training.rival_storage import load_model, save_rival
+from randomset.models import load as load_model
 from tests.evaluation.clouds import (
     image_network,
     model,
@@ -42,7 +42,7 @@ class TestResult:
         threshold = Threshold("entropy", 0.5, 0.95)
         assert threshold.save("~/run") == tmp_path / "run" / "threshold.json"
         assert Threshold.load("~/run") == threshold
-        save_rival(Softmax(backbones.mlp(2, (8,)), 3), "~/rival")
+        Softmax(backbones.mlp(2, (8,)), 3).save("~/rival")
         assert (tmp_path / "rival").is_dir()
         assert isinstance(load_model("~/rival"), Softmax)
 

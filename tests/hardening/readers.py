@@ -19,9 +19,9 @@ from randomset.data.splits import Parts
 from randomset.evaluation import Evaluation, evaluate
 from randomset.evaluation.ood import Threshold
 from randomset.models import Epinet, Softmax
+from randomset.models import load as load_model
 from randomset.runs.inputs import NetworkInputs
-from randomset.training.config import MethodConfig
-from randomset.training.rival_storage import load_model, save_rival
+from randomset.training.config import TrainConfig
 from reproduction.exhibit import Outcome
 from tests.hardening.mutations import (
     damaged,
@@ -121,7 +121,7 @@ def write_random_set(folder):
 def write_rival(model):
     def write(folder):
         model.notes = NOTES
-        save_rival(model, folder)
+        model.save(folder)
 
     return write
 
@@ -221,8 +221,8 @@ READERS = [
     Reader(
         "config",
         "config.json",
-        lambda f: MethodConfig(source="digits").save(f / "config.json"),
-        lambda f: MethodConfig.load(f),
+        lambda f: TrainConfig(source="digits").save(f / "config.json"),
+        lambda f: TrainConfig.load(f),
         wrong_json,
     ),
     Reader("split", "split.json", write_split, read_split, wrong_json),

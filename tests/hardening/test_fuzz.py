@@ -22,7 +22,7 @@ from randomset.data import arrays
 from randomset.data.idx import read_idx
 from randomset.data.sources import load_source
 from randomset.errors import FileFormatError, RandomSetError
-from randomset.training.rival_storage import load_model
+from randomset.models import load as load_model
 from tests.commands import run
 from tests.hardening.mutations import zipped
 from tests.hardening.readers import READERS, fitted, network, read_checkpoint, write_checkpoint

@@ -12,8 +12,8 @@ import randomset as rs
 from randomset.data.sources import load_source
 from randomset.errors import FileFormatError
 from randomset.evaluation import Evaluation, Threshold
-from randomset.training.config import MethodConfig
-from randomset.training.rival_storage import load_model
+from randomset.models import load as load_model
+from randomset.training.config import TrainConfig
 from tests.commands import run
 from tests.hardening.conftest import RUNS
 from tests.hardening.test_fuzz import rewritten
@@ -52,7 +52,7 @@ def test_it_predicts_what_it_predicted(old):
 
 
 def test_every_file_opens(old):
-    assert MethodConfig.load(old).epochs == 2
+    assert TrainConfig.load(old).epochs == 2
     assert rs.Budget.load(old / "budget.json") == load_model(old).budget
     result = Evaluation.load(old)
     assert result["test"]["accuracy"] == json.loads((old / "test.json").read_text())["accuracy"]
@@ -81,7 +81,7 @@ class TestNewerVersions:
     """What a newer version wrote is refused, and the error says why and what to do."""
 
     READ: ClassVar = {
-        "config.json": lambda run: MethodConfig.load(run),
+        "config.json": lambda run: TrainConfig.load(run),
         "budget.json": lambda run: rs.Budget.load(run / "budget.json"),
         "threshold.json": lambda run: Threshold.load(run),
         "evaluation.json": lambda run: Evaluation.load(run),

@@ -15,7 +15,7 @@ from randomset.backbones.library import check_name
 from randomset.backbones.text import load_tokenizer
 from randomset.errors import FileFormatError, RandomSetError
 from randomset.models import Softmax
-from randomset.training.rival_storage import load_model, save_rival
+from randomset.models import load as load_model
 from tests.hardening.test_fuzz import rewritten
 
 BERT = {"model_type": "bert", "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
@@ -107,7 +107,7 @@ def load_with(request, tmp_path, monkeypatch):
         else:
             model = Softmax(backbone=backbones.mlp(4, (3,)), num_classes=3)
             model.notes = {}
-            save_rival(model, tmp_path / "run")
+            model.save(tmp_path / "run")
 
         def change(told):
             if request.param == "network":

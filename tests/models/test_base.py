@@ -15,9 +15,10 @@ from randomset.models import (
     Epinet,
     LaplaceBridge,
     MCDropout,
+    Prediction,
     Softmax,
 )
-from randomset.training.rival_storage import load_model, save_rival
+from randomset.models import load as load_model
 from tests.models.baselines import MAKERS, X, Y, body, make
 
 SCORES = {
@@ -29,24 +30,24 @@ SCORES = {
 @pytest.mark.parametrize("name", MAKERS)
 class TestContract:
     def test_probabilities_and_scores(self, name):
-        p, scores = make(name).predict(X)
+        found = make(name).predict(X)
+        p, scores = found.probabilities, found.scores
         assert p.shape == (90, 3)
         assert p.dtype == torch.float32
         assert torch.allclose(p.sum(1), torch.ones(90), atol=1e-5)
         assert (p >= 0).all()
-        assert set(scores) == SCORES.get(name, {"mutual information"})
+        assert set(scores) == {"entropy", "1 - maximum"} | SCORES.get(name, {"mutual information"})
         assert all(score.shape == (90,) and score.isfinite().all() for score in scores.values())
         assert all((score >= 0).all() for score in scores.values())
 
     def test_the_same_answer_every_time_and_in_every_batch(self, name):
         model = make(name)
-        p, scores = model.predict(X)
-        again = model.predict(X)
-        assert torch.equal(p, again[0])
-        parts = [model.predict(part) for part in X.split(7)]
-        assert torch.allclose(p, torch.cat([part[0] for part in parts]), atol=1e-5)
-        for key, score in scores.items():
-            assert torch.allclose(score, torch.cat([part[1][key] for part in parts]), atol=1e-4)
+        found = model.predict(X)
+        assert torch.equal(found.probabilities, model.predict(X).probabilities)
+        parts = Prediction.concatenate([model.predict(part) for part in X.split(7)])
+        assert torch.allclose(found.probabilities, parts.probabilities, atol=1e-5)
+        for key, score in found.scores.items():
+            assert torch.allclose(score, parts.scores[key], atol=1e-4)
 
     def test_nothing_to_predict(self, name):
         for nothing in (X[:0], []):
@@ -55,12 +56,12 @@ class TestContract:
 
     def test_anything_that_gives_batches(self, name):
         model, data = make(name), TensorDataset(X, Y)
-        p, scores = model.predict(X)
+        whole = model.predict(X)
         for inputs in (X.numpy(), data, DataLoader(data, 32), [(X[:50], Y[:50]), X[50:]], iter(X.split(40))):
-            found, own = model.predict(inputs)
-            assert torch.allclose(found, p, atol=1e-5)
-            for key, score in scores.items():
-                assert torch.allclose(own[key], score, atol=1e-4)
+            found = model.predict(inputs)
+            assert torch.allclose(found.probabilities, whole.probabilities, atol=1e-5)
+            for key, score in whole.scores.items():
+                assert torch.allclose(found.scores[key], score, atol=1e-4)
 
     def test_modes_come_back(self, name):
         model = make(name).train()
@@ -72,31 +73,31 @@ class TestContract:
         with torch.no_grad():
             for tensor in second.state_dict().values():
                 tensor.add_(1.0) if tensor.is_floating_point() else None
-        assert not torch.equal(first.predict(X)[0], second.predict(X)[0])
+        assert not torch.equal(first.predict(X).probabilities, second.predict(X).probabilities)
         second.load_state_dict(first.state_dict())
-        assert torch.equal(first.predict(X)[0], second.predict(X)[0])
+        assert torch.equal(first.predict(X).probabilities, second.predict(X).probabilities)
 
     @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
     def test_other_precision_and_device(self, name, dtype):
         model = make(name).to("cpu", dtype)
         assert model.device.type == "cpu"
-        p, _ = model.predict(X.to(dtype))
+        p = model.predict(X.to(dtype)).probabilities
         tolerance = 0.15 if dtype == torch.bfloat16 else 1e-4
-        assert torch.allclose(p.float(), make(name).predict(X)[0], atol=tolerance)
+        assert torch.allclose(p.float(), make(name).predict(X).probabilities, atol=tolerance)
 
     def test_a_copy_after_a_step(self, name):
         model = make(name).train()
         outputs = model(X)
         model.default_loss()(outputs, Y)
-        assert torch.equal(copy.deepcopy(model).predict(X)[0], model.predict(X)[0])
+        assert torch.equal(copy.deepcopy(model).predict(X).probabilities, model.predict(X).probabilities)
 
     def test_files(self, name, tmp_path):
         model = make(name)
         model.notes = {"classes": list("abc")}
-        save_rival(model, tmp_path)
+        model.save(tmp_path)
         again = load_model(tmp_path)
         assert (type(again), again.notes) == (type(model), model.notes)
-        assert torch.equal(again.predict(X)[0], model.predict(X)[0])
+        assert torch.equal(again.predict(X).probabilities, model.predict(X).probabilities)
 
     @pytest.mark.slow
     def test_scores_grow_away_from_the_data(self, name):
@@ -116,8 +117,8 @@ class TestContract:
             model.fit_posterior([(X, Y)])
         middle = torch.tensor([[0.0, 3.0], [3.0, -2.0], [-3.0, -2.0]])
         between = torch.tensor([[0.1, -0.4], [1.5, 0.5], [-1.5, 0.5]])
-        for score, value in model.predict(between)[1].items():
-            assert value.mean() > model.predict(middle)[1][score].mean(), score
+        for score, value in model.predict(between).scores.items():
+            assert value.mean() > model.predict(middle).scores[score].mean(), score
 
 
 @pytest.mark.parametrize("name", ["softmax", "mc-dropout", "evidential", "epinet", "fsvi"])
@@ -143,7 +144,7 @@ def test_attacks_find_a_gradient(name):
     """Images of two pixels, labelled by the model itself: an attack makes it less sure."""
     images = (X / 20 + 0.5).clamp(0, 1).reshape(-1, 1, 1, 2)
     model = make(name).eval()
-    labels = model.predict(images.flatten(1))[0].argmax(1)
+    labels = model.predict(images.flatten(1)).probabilities.argmax(1)
     rows = attack_rows(nn.Sequential(nn.Flatten(), _Logits(model)), images, labels, (0.4,), progress=False)
     assert rows[0]["accuracy"] == 1
     attacked = next(row for row in rows if row["attack"] == "PGD, own loss")
@@ -163,12 +164,12 @@ class _Logits(nn.Module):
     ("call", "message"),
     [
         (lambda: Softmax(nn.Flatten(), 3), "not clear how many features"),
-        (lambda: Softmax("resnet18", 3), "no torch module; got str"),
-        (lambda: Softmax(body(), 1), "nothing to classify"),
+        (lambda: Softmax("resnet18", 3), "must be a torch.nn.Module; got str"),
+        (lambda: Softmax(body(), 1), "two or more classes"),
         (lambda: Ensemble([]), "needs members"),
         (lambda: Ensemble([Softmax(body(), 3), Softmax(body(), 4)]), "different classes"),
-        (lambda: MCDropout(body(), 3, rate=1.5), "dropped"),
-        (lambda: Epinet(body(), 3, index_dim=0), "epinet needs"),
+        (lambda: MCDropout(body(), 3, rate=1.5), "dropout rate"),
+        (lambda: Epinet(body(), 3, index_dim=0), "at least 1; got 0"),
         (lambda: FSVI(body(), 3, num_train=0), "num_train 0"),
     ],
 )
@@ -195,8 +196,8 @@ def test_backbones_are_understood_as_by_a_random_set_network():
             return Output(self.layer(x)[:, None].expand(-1, 4, -1))
 
     assert Softmax(nn.Linear(4, 8), 3).in_features == 8
-    assert Softmax(nn.Sequential(nn.Conv2d(1, 6, 3), nn.ReLU()), 3).predict(torch.randn(2, 1, 5, 5))[
-        0
-    ].shape == (2, 3)
+    assert Softmax(nn.Sequential(nn.Conv2d(1, 6, 3), nn.ReLU()), 3).predict(
+        torch.randn(2, 1, 5, 5)
+    ).probabilities.shape == (2, 3)
     encoder = Encoder()
     assert torch.allclose(Softmax(encoder, 3).features(X), encoder.layer(X), atol=1e-6)

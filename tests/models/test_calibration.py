@@ -25,7 +25,7 @@ class TestCalibrations:
 
     def test_a_probability_has_one_temperature(self):
         with pytest.raises(
-            RandomSetError, match=r"one temperature; got \[1\.0, 2\.0, 3\.0\].*BeliefTemperature"
+            RandomSetError, match=r"single temperature for BetP; got \[1\.0, 2\.0, 3\.0\].*BeliefTemperature"
         ):
             PignisticTemperature([1, 2, 3])
 

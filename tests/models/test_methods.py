@@ -11,9 +11,11 @@ from randomset.models import (
     FSVI,
     Ensemble,
     MCDropout,
+    Prediction,
+    Softmax,
 )
-from randomset.models.base import from_samples
 from randomset.models.fsvi import function_space_kl
+from randomset.models.softmax import softmax_temperature
 from randomset.training import fit
 from tests.models.baselines import X, Y, body, make
 
@@ -21,20 +23,20 @@ from tests.models.baselines import X, Y, body, make
 class TestSamples:
     def test_no_disagreement_no_information(self):
         p = torch.rand(4, 3).softmax(-1)
-        mean, scores = from_samples(p.expand(7, 4, 3))
-        assert torch.allclose(mean, p)
-        assert torch.allclose(scores["mutual information"], torch.zeros(4), atol=1e-6)
+        found = Prediction.from_samples(p.expand(7, 4, 3))
+        assert torch.allclose(found.probabilities, p)
+        assert torch.allclose(found.scores["mutual information"], torch.zeros(4), atol=1e-6)
 
     def test_an_ensemble_of_one_is_its_member(self):
         member = make("softmax")
-        p, scores = Ensemble([member]).predict(X)
-        assert torch.allclose(p, member.predict(X)[0])
-        assert scores["mutual information"].abs().max() < 1e-5
+        found = Ensemble([member]).predict(X)
+        assert torch.allclose(found.probabilities, member.predict(X).probabilities)
+        assert found.scores["mutual information"].abs().max() < 1e-5
 
     def test_an_ensemble_averages(self):
         ensemble = make("ensemble")
-        expected = torch.stack([member.predict(X)[0] for member in ensemble.members]).mean(0)
-        assert torch.allclose(ensemble.predict(X)[0], expected)
+        expected = torch.stack([member.predict(X).probabilities for member in ensemble.members]).mean(0)
+        assert torch.allclose(ensemble.predict(X).probabilities, expected)
 
 
 class TestDropout:
@@ -45,21 +47,28 @@ class TestDropout:
         assert model.kept.unique().tolist() == pytest.approx([0.0, 1 / 0.6])
         one = MCDropout(body(), 3, rate=0.4, samples=1)
         expected = one.layer(one.features(X) * one.kept[0]).softmax(1)
-        assert torch.allclose(one.predict(X)[0], expected)
+        assert torch.allclose(one.predict(X).probabilities, expected)
 
 
 class TestTemperature:
     def test_few_samples_without_an_error_hardly_move_it(self):
         logits, labels = 5 * torch.eye(3), torch.arange(3)
-        assert 0.9 < make("softmax").calibrate(logits, labels) < 1.1
+        assert 0.9 < softmax_temperature(logits, labels) < 1.1
 
     def test_overconfident_logits_are_cooled(self):
         generator = torch.Generator().manual_seed(0)
         logits = torch.randn(4000, 3, generator=generator)
         labels = torch.multinomial(logits.softmax(1), 1, generator=generator).squeeze(1)
-        model = make("softmax")
-        assert model.calibrate(3 * logits, labels) == pytest.approx(3, rel=0.1)
-        assert torch.allclose(model.probabilities(3 * logits), logits.softmax(1), atol=0.05)
+        model = Softmax(nn.Identity(), 3, in_features=3)
+        with torch.no_grad():
+            model.layer.weight.copy_(3 * torch.eye(3))
+            model.layer.bias.zero_()
+        report = model.calibrate((logits, labels))
+        assert report.temperature[0] == pytest.approx(3, rel=0.1)
+        assert report.nll[1] < report.nll[0]
+        assert report.ece[1] < report.ece[0]
+        assert report.changed == 0
+        assert torch.allclose(model.predict(logits).probabilities, logits.softmax(1), atol=0.05)
 
 
 class TestEpinet:
@@ -132,7 +141,7 @@ class TestFSVI:
             torch.manual_seed(0)
             model = FSVI(body(), 3, num_train=90, start_log_scale=start)
             fit(model, (X, Y), loss=model.default_loss(), epochs=150, batch_size=30, progress=False)
-            found.append(model.predict(X)[1]["mutual information"].mean().item())
+            found.append(model.predict(X).scores["mutual information"].mean().item())
         assert found[0] == pytest.approx(found[1], rel=0.3)
         assert found[0] > 0.005
 
@@ -163,6 +172,6 @@ class TestEvidential:
         model = make("evidential")
         nn.init.zeros_(model.layer.weight)
         nn.init.constant_(model.layer.bias, -50.0)
-        p, scores = model.predict(X)
-        assert np.allclose(p, 1 / 3)
-        assert torch.allclose(scores["vacuity"], torch.ones(90))
+        found = model.predict(X)
+        assert np.allclose(found.probabilities, 1 / 3)
+        assert torch.allclose(found.scores["vacuity"], torch.ones(90))

@@ -68,7 +68,7 @@ class TestForward:
             RandomSetNetwork(flattened, BUDGET, in_features=70)(torch.zeros(1, 1, 8, 8))
 
     def test_a_backbone_that_is_none(self):
-        with pytest.raises(RandomSetError, match="no torch module"):
+        with pytest.raises(RandomSetError, match=r"must be a torch\.nn\.Module"):
             RandomSetNetwork("resnet", BUDGET)
         with pytest.raises(RandomSetError, match="yields no features"):
             RandomSetNetwork(_Wrapped(lambda x: {"a": x}), BUDGET, in_features=4)(X)
@@ -181,7 +181,7 @@ class TestPredict:
             asked.append((description, total, shown))
             yield lambda amount: asked.append(amount)
 
-        monkeypatch.setattr("randomset.models.random_set.progress_bar", bar)
+        monkeypatch.setattr("randomset.models.base.progress_bar", bar)
         model.predict(X, batch_size=5)
         model.predict(X)
         assert asked == [("predicting", 2, None), 1, 1, ("predicting", 1, False), 1]

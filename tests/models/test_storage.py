@@ -5,6 +5,7 @@ import pickle
 
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import nn
 
@@ -13,6 +14,20 @@ from randomset.backbones import Standardise
 from randomset.errors import FileFormatError, RandomSetError
 from randomset.models import BeliefTemperature
 from tests.models.networks import BUDGET, IMAGES, X, network
+
+
+def rewrite_header(path, change):
+    with safe_open(str(path), "pt") as file:
+        header = json.loads(file.metadata()["model"])
+        state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    save_file(state, path, {"model": json.dumps(change(header))})
+
+
+def changed(header, change):
+    """Change what the header says, or what it says of the model."""
+    if set(change) <= {"format", "version", "notes"}:
+        return {**header, **change}
+    return {**header, "model": {**header["model"], **change}}
 
 
 class TestFiles:
@@ -35,12 +50,10 @@ class TestFiles:
         assert Budget.load(tmp_path / "new" / "run" / "budget.json") == BUDGET
 
     def test_versions_are_noted(self, tmp_path):
-        from safetensors import safe_open
-
         with safe_open(str(self.full().save(tmp_path) / "model.safetensors"), "pt") as file:
-            header = json.loads(file.metadata()["network"])
+            header = json.loads(file.metadata()["model"])
         assert header["versions"]["torch"] == torch.__version__
-        assert header["budget"]["classes"] == ["cat", "dog", "car"]
+        assert header["model"]["budget"]["classes"] == ["cat", "dog", "car"]
 
     @pytest.mark.parametrize("name", ["small_cnn", "resnet", "wide_resnet"])
     def test_our_backbones_need_no_help(self, name, tmp_path):
@@ -86,46 +99,41 @@ class TestFiles:
         assert sorted(p.name for p in tmp_path.iterdir()) == ["budget.json", "model.safetensors"]
 
     def test_what_cannot_be_read(self, tmp_path):
-        with pytest.raises(FileFormatError, match="no network here"):
+        with pytest.raises(FileFormatError, match="no model here"):
             RandomSetNetwork.load(tmp_path)
         path = tmp_path / "model.safetensors"
         self.full().save(tmp_path)
         whole = path.read_bytes()
         for size in (0, 7, 100, len(whole) // 2, len(whole) - 1):
             path.write_bytes(whole[:size])
-            with pytest.raises(FileFormatError, match="not whole"):
+            with pytest.raises(FileFormatError, match="damaged"):
                 RandomSetNetwork.load(tmp_path)
         save_file({"a": torch.zeros(1)}, path)
-        with pytest.raises(FileFormatError, match="holds no random-set network"):
+        with pytest.raises(FileFormatError, match="does not hold a model"):
             RandomSetNetwork.load(tmp_path)
 
     @pytest.mark.parametrize(
         ("change", "message"),
         [
             ({"version": 2}, "newer version of randomset"),
-            ({"format": "x"}, "no random-set network"),
-            ({"head": None}, "not whole"),
-            ({"head": {"in_features": "8", "hidden": [], "dropout": 0}}, "not that of its weights"),
+            ({"format": "x"}, "does not hold a model"),
+            ({"options": None}, "cannot build the model"),
+            ({"in_features": "8"}, "does not match its weights"),
             ({"backbone": {"name": "vgg", "options": {}}}, "unknown backbone"),
             ({"backbone": {"name": "mlp", "options": {"code": "import os"}}}, "cannot be built"),
             ({"backbone": {"name": "mlp", "options": {"in_features": 5, "widths": [8]}}}, "do not fit"),
             (
                 {"calibration": {"kind": "os.system", "temperature": [1]}},
-                "calibration in the file is unknown",
+                "unknown calibration in the file",
             ),
             ({"calibration": {"kind": "BeliefTemperature", "temperature": [-1]}}, "calibration"),
             ({"budget": {"classes": []}}, "budget"),
-            ({"notes": 3}, "not whole"),
+            ({"notes": 3}, "cannot build the model"),
         ],
     )
     def test_a_header_that_lies(self, tmp_path, change, message):
-        from safetensors import safe_open
-
         path = self.full().save(tmp_path) / "model.safetensors"
-        with safe_open(str(path), "pt") as file:
-            header = json.loads(file.metadata()["network"])
-            state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        save_file(state, path, {"network": json.dumps({**header, **change})})
+        rewrite_header(path, lambda header: changed(header, change))
         with pytest.raises(RandomSetError, match=message):
             RandomSetNetwork.load(tmp_path)
 

@@ -17,7 +17,6 @@ from randomset.evaluation import Threshold
 from randomset.models import Softmax
 from randomset.serving.app import create_app
 from randomset.serving.model import Limits, ServedModel
-from randomset.training.rival_storage import save_rival
 from tests.serving.test_export import digits, network_of
 from tests.texts import tiny_bert
 
@@ -322,7 +321,7 @@ def test_samples_are_asked_for_once(tmp_path):
 
 def test_features_and_a_rival(tmp_path):
     model = noted(Softmax(backbones.mlp(4), 10), (4,), largest_input=50.0)
-    save_rival(model, tmp_path)
+    model.save(tmp_path)
     with served(tmp_path) as client:
         for inputs in ([1.0, 2.0, 3.0, 40.0], [[1.0, 2.0, 3.0, 40.0]]):
             answer = client.post("/predict?masses=true", json={"inputs": inputs}).json()["predictions"][0]

@@ -12,8 +12,9 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 import randomset as rs
 from randomset import backbones
 from randomset.errors import LabelError, RandomSetError, RandomSetWarning, ShapeError
+from randomset.models.calibration_error import calibration_error
+from randomset.models.temperature import calibrate
 from randomset.training import precision
-from randomset.training.calibration import calibrate, calibration_error
 
 
 @pytest.fixture(scope="module")
@@ -235,9 +236,9 @@ class TestMistakes:
         assert quick(network(), Stream(), max_steps=5).last["step"] == 5
 
     def test_no_data(self, digits, tmp_path):
-        with pytest.raises(ShapeError, match="no training data"):
+        with pytest.raises(ShapeError, match="the training data are empty"):
             quick(network(), [])
-        with pytest.raises(ShapeError, match="no validation data"):
+        with pytest.raises(ShapeError, match="the validation data are empty"):
             quick(network(), digits[0], [])
         (tmp_path / "file").write_text("x")
         with pytest.raises(RandomSetError, match="cannot be written there"):
@@ -383,7 +384,7 @@ class TestCalibration:
         return model
 
     def test_a_temperature_that_was_spoiled_is_found_again(self, digits, monkeypatch):
-        monkeypatch.setattr("randomset.training.calibration._SPREAD", 100.0)  # the likelihood alone
+        monkeypatch.setattr("randomset.models.temperature._PRIOR_STD", 100.0)  # the likelihood alone
         torch.manual_seed(0)
         model = rs.RandomSetNetwork(backbones.mlp(64, (32,)), rs.Budget.singletons(10))
         quick(model, digits[0], epochs=6, learning_rate=1e-2)
@@ -405,7 +406,7 @@ class TestCalibration:
             assert report.ece[number] == pytest.approx(calibration_error(answer.confidence, right), abs=1e-6)
             likelihood = -answer.pignistic.gather(1, y[:, None]).log().mean().item()
             assert report.nll[number] == pytest.approx(likelihood, abs=1e-5)
-        assert "decisions changed" in str(report)
+        assert "predictions changed" in str(report)
 
     def test_one_for_each_cardinality_is_no_less_likely(self, digits, trained):
         one = calibrate(trained, digits[1])
@@ -448,5 +449,5 @@ class TestCalibration:
             calibrate(trained, TensorDataset(x, torch.full_like(y, -100)))
         with pytest.raises(LabelError, match="no labels"):
             calibrate(trained, TensorDataset(x))
-        with pytest.raises(RandomSetError, match="random-set"):
+        with pytest.raises(RandomSetError, match="only classifiers of randomset"):
             calibrate(nn.Linear(64, 10), digits[1])

@@ -8,12 +8,11 @@ from randomset import Budget, RandomSetLoss, RandomSetNetwork, backbones
 from randomset.backbones.library import Habits
 from randomset.data import load_source
 from randomset.errors import RandomSetError
-from randomset.training import Recipe, fit
+from randomset.models import load as load_model
+from randomset.models import methods
+from randomset.training import Recipe, TrainConfig, fit, train
 from randomset.training.loaders import EpochLoader
-from randomset.training.method import METHODS, MethodConfig, train_method
-from randomset.training.preparation import backbone_for, kept_features, preprocess_for, scaled_features
-from randomset.training.rival_storage import load_model, save_rival
-from randomset.training.rivals import train_rival
+from randomset.training.preparation import backbone_for, frozen_features, preprocess_for, scaled_features
 
 
 @pytest.fixture(autouse=True)
@@ -52,65 +51,66 @@ class Counting(nn.Module):
         return self.layer(inputs)
 
 
-class TestKeptFeatures:
-    def test_they_are_computed_once(self, cache):
+class TestFrozenFeatures:
+    def test_they_are_computed_once(self, cache, caplog):
+        caplog.set_level("INFO", "randomset.training")
         torch.manual_seed(0)
-        model, inputs, said = Counting().eval(), torch.randn(300, 4), []
-        first = kept_features(model, None, inputs, say=said.append)
+        model, inputs = Counting().eval(), torch.randn(300, 4)
+        first = frozen_features(model, None, inputs)
         calls = model.calls
-        again = kept_features(model, None, inputs, say=said.append)
+        again = frozen_features(model, None, inputs)
         assert torch.equal(first, model.layer(inputs).detach())
         assert torch.equal(first, again)
         assert model.calls == calls > 0
-        assert [text.split()[0] for text in said] == ["Computing", "Features"]
+        assert [record.getMessage().split()[0] for record in caplog.records] == ["Computing", "Using"]
         assert len(list((cache / "features").iterdir())) == 1
 
     def test_anything_that_changes_is_noticed(self, cache):
         torch.manual_seed(0)
         model, inputs = Counting().eval(), torch.randn(300, 4)
-        kept_features(model, None, inputs)
+        frozen_features(model, None, inputs)
         other = inputs.clone()
         other[299, 3] += 1e-6
-        kept_features(model, None, other)
-        kept_features(model, nn.LayerNorm(4), inputs)
+        frozen_features(model, None, other)
+        frozen_features(model, nn.LayerNorm(4), inputs)
         with torch.no_grad():
             model.layer.bias[2] += 1e-6
-        kept_features(model, None, inputs)
+        frozen_features(model, None, inputs)
         assert len(list((cache / "features").iterdir())) == 4
 
     def test_a_damaged_file_is_made_again(self, cache):
         torch.manual_seed(0)
         model, inputs = Counting().eval(), torch.randn(30, 4)
-        first = kept_features(model, None, inputs)
+        first = frozen_features(model, None, inputs)
         (file,) = (cache / "features").iterdir()
         file.write_bytes(b"nothing")
-        assert torch.equal(kept_features(model, None, inputs), first)
+        assert torch.equal(frozen_features(model, None, inputs), first)
 
-    def test_a_place_that_cannot_be_written(self, tmp_path, monkeypatch):
+    def test_a_place_that_cannot_be_written(self, tmp_path, monkeypatch, caplog):
         (tmp_path / "file").write_text("x")
         monkeypatch.setenv("RANDOMSET_CACHE", str(tmp_path / "file"))
-        said = []
-        kept_features(Counting().eval(), None, torch.randn(3, 4), say=said.append)
-        assert "could not be kept" in said[-1]
+        caplog.set_level("INFO", "randomset.training")
+        frozen_features(Counting().eval(), None, torch.randn(3, 4))
+        assert "Could not cache the features" in caplog.text
 
 
 def settings(weights, **changes):
     fields = {"backbone": "small_cnn", "weights": weights, "freeze": True, "num_sets": 5, "epochs": 15}
-    return MethodConfig(**{**fields, **changes})
+    return TrainConfig(**{**fields, **changes})
 
 
 @pytest.mark.slow
 class TestFrozen:
-    def test_the_head_alone_learns(self, digits, weights, tmp_path):
+    def test_the_head_alone_learns(self, digits, weights, tmp_path, caplog):
+        caplog.set_level("INFO", "randomset.training")
         source, rest, held = digits
-        said = []
-        result = train_method(
+        result = train(
             settings(weights), source.inputs, source.labels, source.classes,
-            rows=rest, val_rows=held, say=said.append, progress=False, out=tmp_path / "run",
+            rows=rest, val_rows=held, progress=False, out=tmp_path / "run",
         )  # fmt: skip
-        assert said[0].startswith("Computing features once")
+        assert caplog.records[0].getMessage().startswith("Computing features once")
         assert result.first is None  # the pretrained features choose the sets
-        network = result.network
+        network = result.model
         assert network.backbone_frozen
         before = torch.load(weights, weights_only=True)
         inner, scale = network.backbone.layers.children()
@@ -126,42 +126,42 @@ class TestFrozen:
         inputs = source.inputs[held]
         assert torch.equal(again.predict(inputs).mass, network.predict(inputs).mass)
 
-    @pytest.mark.parametrize("method", [name for name in METHODS if name != "rsnn"])
-    def test_rivals_too(self, method, digits, weights, tmp_path):
+    @pytest.mark.parametrize("method", [name for name in methods() if name != "rsnn"])
+    def test_baselines_too(self, method, digits, weights, tmp_path):
         source, rest, held = digits
-        model = train_rival(
+        model = train(
             settings(weights, method=method), source.inputs, source.labels, source.classes,
             rows=rest, val_rows=held, progress=False,
-        )  # fmt: skip
-        p = model.predict(source.inputs[held])[0]
+        ).model  # fmt: skip
+        p = model.predict(source.inputs[held]).probabilities
         assert (p.argmax(1) == source.labels[held]).double().mean() > 0.9
-        save_rival(model, tmp_path)
-        assert torch.equal(load_model(tmp_path).predict(source.inputs[held])[0], p)
+        model.save(tmp_path)
+        assert torch.equal(load_model(tmp_path).predict(source.inputs[held]).probabilities, p)
 
     def test_all_weights_learn_from_where_they_are(self, digits, weights):
         source, rest, held = digits
         config = settings(weights, freeze=False, epochs=5)
         assert config.plan(600).backbone_share == pytest.approx(0.1)
-        result = train_method(
+        result = train(
             config, source.inputs, source.labels, source.classes, rows=rest, val_rows=held, progress=False
         )
-        right = result.network.predict(source.inputs[held]).labels == source.labels[held]
+        right = result.model.predict(source.inputs[held]).labels == source.labels[held]
         assert right.double().mean() > 0.8  # after five epochs at a tenth of the rate
         before = torch.load(weights, weights_only=True)
         assert not torch.equal(
-            result.network.backbone.state_dict()["layers.0.weight"], before["layers.0.weight"]
+            result.model.backbone.state_dict()["layers.0.weight"], before["layers.0.weight"]
         )
 
 
 def test_freezing_without_weights_makes_no_sense():
     with pytest.raises(RandomSetError, match="freeze without weights"):
-        MethodConfig(freeze=True).checked()
+        TrainConfig(freeze=True).checked()
 
 
 def test_a_head_alone_needs_more_than_fine_tuning_gives():
     with pytest.raises(RandomSetError, match="freeze with the recipe text"):
-        MethodConfig(freeze=True, weights="default", recipe="text").checked()
-    assert MethodConfig(freeze=True, weights="default", recipe="text", learning_rate=1e-3).checked()
+        TrainConfig(freeze=True, weights="default", recipe="text").checked()
+    assert TrainConfig(freeze=True, weights="default", recipe="text", learning_rate=1e-3).checked()
 
 
 def test_a_users_own_backbone_keeps_its_features():
@@ -174,13 +174,13 @@ def test_a_users_own_backbone_keeps_its_features():
 def test_validation_inputs_of_a_frozen_backbone_become_features_too(tmp_path):
     torch.manual_seed(0)
     inputs, labels, classes = torch.randn(60, 4), torch.arange(60) % 3, ("a", "b", "c")
-    config = MethodConfig(
+    config = TrainConfig(
         backbone="mlp", width=6, weights=str(tmp_path / "weights.pt"), freeze=True, epochs=2, num_sets=0
     )
     torch.save(backbone_for("mlp", inputs, 6).state_dict(), tmp_path / "weights.pt")
     rest, held = torch.arange(40), torch.arange(40, 60)
-    apart = train_method(config, inputs[rest], labels[rest], classes, (inputs[held], labels[held]))
-    inside = train_method(config, inputs, labels, classes, rows=rest, val_rows=held)
+    apart = train(config, inputs[rest], labels[rest], classes, (inputs[held], labels[held]))
+    inside = train(config, inputs, labels, classes, rows=rest, val_rows=held)
     assert apart.fit.history[-1]["val_loss"] == pytest.approx(inside.fit.history[-1]["val_loss"], rel=1e-4)
 
 
@@ -209,10 +209,10 @@ def test_what_weights_are_used_to_comes_first():
 @pytest.mark.parametrize(
     ("name", "inputs", "options", "message"),
     [
-        ("small_cnn", torch.zeros(2, 1, 8, 8), {"weights": "default"}, "no published weights"),
-        ("auto", torch.zeros(2, 5, dtype=torch.long), {}, "texts need a network that reads them"),
+        ("small_cnn", torch.zeros(2, 1, 8, 8), {"weights": "default"}, "no weights are published"),
+        ("auto", torch.zeros(2, 5, dtype=torch.long), {}, "texts need a text encoder"),
         ("hf:x", torch.zeros(2, 5), {}, "takes images or texts"),
-        ("timm:x", torch.zeros(2, 3, 8, 8), {"width": 4}, "width of another library's"),
+        ("timm:x", torch.zeros(2, 3, 8, 8), {"width": 4}, "width applies to the backbones of randomset only"),
         ("magic", torch.zeros(2, 3, 8, 8), {}, "unknown backbone; got magic"),
     ],
 )
@@ -223,8 +223,8 @@ def test_mistakes(name, inputs, options, message):
 
 def test_all_sets_of_few_classes_need_no_choice():
     inputs, labels = torch.randn(60, 3), torch.arange(60) % 4
-    result = train_method(MethodConfig(num_sets=10, epochs=1), inputs, labels, tuple("abcd"), progress=False)
-    assert len(result.network.budget) == 14  # all of 15 but Θ
+    result = train(TrainConfig(num_sets=10, epochs=1), inputs, labels, tuple("abcd"), progress=False)
+    assert len(result.model.budget) == 14  # all of 15 but Θ
     assert result.budgeter is None
 
 

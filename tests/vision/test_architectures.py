@@ -134,7 +134,7 @@ class TestWeights:
         import timm
         import torchvision
 
-        from randomset.training.preparation import kept_features, preprocess_for
+        from randomset.training.preparation import frozen_features, preprocess_for
 
         torch.save(timm.create_model("resnet18").state_dict(), tmp_path / "timm.pth")
         torch.save(torchvision.models.resnet18().state_dict(), tmp_path / "torchvision.pth")
@@ -144,7 +144,7 @@ class TestWeights:
                 f"{library}:resnet18", grey, weights=str(tmp_path / f"{library}.pth")
             ).eval()
             assert torch.equal(backbone(grey), backbone(grey.expand(-1, 3, -1, -1)))
-            assert kept_features(backbone, preprocess_for(backbone, grey), grey).shape == (4, 512)
+            assert frozen_features(backbone, preprocess_for(backbone, grey), grey).shape == (4, 512)
             network = RandomSetNetwork(backbone, BUDGET).eval()
             network.save(tmp_path / library)
             assert torch.equal(RandomSetNetwork.load(tmp_path / library)(grey), network(grey))

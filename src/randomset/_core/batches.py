@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import multiprocessing
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from randomset.errors import RandomSetError, ShapeError
 
@@ -22,14 +22,16 @@ __all__ = [
     "feature_tensor",
     "flat_features",
     "inputs_alone",
+    "labelled_batches",
     "moved",
+    "paired",
     "split_batch",
     "usual_workers",
     "width_of",
 ]
 
 
-def call_with(model: nn.Module, inputs: Any) -> Any:
+def call_with(model: Callable[..., Any], inputs: Any) -> Any:
     """Give a model its inputs, by name where they have names."""
     return model(**inputs) if isinstance(inputs, Mapping) else model(inputs)
 
@@ -186,3 +188,36 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     finally:
         for module in training:
             module.training = True
+
+
+def paired(data: Any) -> Any:
+    """Turn a tuple of tensors or arrays, (inputs, labels) and perhaps weights, into a data set."""
+    if (
+        isinstance(data, tuple)
+        and len(data) > 1
+        and all(isinstance(part, Tensor) or hasattr(part, "__array__") for part in data)
+    ):
+        data = tuple(torch.as_tensor(part) for part in data)
+        if len({len(part) for part in data}) > 1:
+            raise ShapeError("inputs and labels differ in number", got=[len(part) for part in data])
+        return TensorDataset(*data)
+    return data
+
+
+def labelled_batches(data: Any, size: int, purpose: str = "labelled") -> Any:
+    """Return batches of (inputs, labels) tensors or of a data set; batches are returned as they are."""
+    data = paired(data)
+    if type(data) is TensorDataset:
+        return list(zip(*(tensor.split(size) for tensor in data.tensors), strict=True))
+    if isinstance(data, Dataset):
+        return DataLoader(data, batch_size=size)
+    if not hasattr(data, "__iter__") or isinstance(data, Tensor):
+        raise RandomSetError(
+            f"cannot read the {purpose} data",
+            got=type(data).__name__,
+            expected="a data set, a data loader or a Lightning data module",
+            remedy="Pass two tensors as (inputs, labels), or as TensorDataset(inputs, labels)",
+        )
+    if isinstance(data, (list, tuple)) and not data:
+        raise ShapeError(f"the {purpose} data are empty", got="no batch", expected="at least one")
+    return data

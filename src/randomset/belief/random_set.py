@@ -63,6 +63,24 @@ class RandomSet(BeliefFunctions):
     def __delattr__(self, name: str) -> None:
         raise AttributeError(f"a RandomSet is immutable: {name!r} cannot be deleted")
 
+    # -- as every prediction --------------------------------------------------------------------
+
+    @property
+    def probabilities(self) -> Tensor:
+        """The pignistic probability (…, N): what a prediction of any other model calls its probabilities."""
+        return self.pignistic
+
+    @property
+    def scores(self) -> dict[str, Tensor]:
+        """Scores of uncertainty by name (…), higher for less certain."""
+        return {
+            "entropy": self.entropy,
+            "1 - maximum": 1 - self.confidence,
+            "credal width": self.credal_width,
+            "non-specificity": self.nonspecificity,
+            "mass on Θ": self.mass[..., -1],
+        }
+
     # -- construction ---------------------------------------------------------------------------
 
     @classmethod

@@ -11,18 +11,18 @@ from randomset.cli.checks import as_place
 from randomset.errors import FileFormatError, RandomSetError, ShapeError
 
 if TYPE_CHECKING:
-    from randomset.training.method import MethodConfig
+    from randomset.training.config import TrainConfig
 
 __all__ = ["check_data", "check_same", "contents_of", "is_whole"]
 
 
-def check_same(run: Path, config: MethodConfig) -> None:
+def check_same(run: Path, config: TrainConfig) -> None:
     """Refuse to mix runs of other settings into a comparison."""
-    from randomset.training.method import MethodConfig
+    from randomset.training.config import TrainConfig
 
     if not (run / "config.json").exists():
         return
-    stored, wanted = (dataclasses.asdict(each) for each in (MethodConfig.load(run), config))
+    stored, wanted = (dataclasses.asdict(each) for each in (TrainConfig.load(run), config))
     if config.backbone == "auto":
         wanted["backbone"] = stored["backbone"]
     if config.weights != "none" and config.size is None:
@@ -57,7 +57,7 @@ def is_whole(folder: Path, seeds: int) -> bool:
     return all((folder / f"seed-{seed}" / "test.json").exists() for seed in range(seeds))
 
 
-def contents_of(config: MethodConfig, unknown: dict[str, str]) -> dict[str, str]:
+def contents_of(config: TrainConfig, unknown: dict[str, str]) -> dict[str, str]:
     """Load all data once before the work, so that what cannot be used is said now; return their marks."""
     from randomset.data.sources import load_source
     from randomset.data.splits import fingerprint

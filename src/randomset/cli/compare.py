@@ -55,10 +55,12 @@ def compare(
     from randomset.cli.evaluate import named_sources
     from randomset.data.splits import usual_shares
     from randomset.evaluation.comparison import Comparison
+    from randomset.models import methods as known_methods
     from randomset.runs.making import train_run
-    from randomset.training.method import METHODS, MethodConfig
+    from randomset.training import TrainConfig
     from randomset.training.report import TrainingStopped
 
+    METHODS = known_methods()
     names = [name.strip() for name in methods.split(",") if name.strip()]
     if strange := [name for name in names if name not in METHODS]:
         raise RandomSetError(
@@ -82,8 +84,8 @@ def compare(
         **{"text_column": text_column, **usual_shares(place)},
     }
 
-    def config_of(name: str, seed: int = 0) -> MethodConfig:
-        return MethodConfig(method=name, seed=seed, from_first=from_first and name == "rsnn", **settings)
+    def config_of(name: str, seed: int = 0) -> TrainConfig:
+        return TrainConfig(method=name, seed=seed, from_first=from_first and name == "rsnn", **settings)
 
     runs = [
         (config_of(name, seed).checked(), out / name / f"seed-{seed}")

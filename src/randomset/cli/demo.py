@@ -46,7 +46,7 @@ def demo(
             raise RandomSetError(f"{name} is out of range", got=value, expected="1 or more")
     check_drawing(True)
     check_writable(out / "known.npz")
-    from randomset.training.method import MethodConfig
+    from randomset.training.config import TrainConfig
     from randomset.training.report import TrainingStopped
 
     started = time.perf_counter()
@@ -58,7 +58,7 @@ def demo(
                 for name, (method, title) in _MODELS.items():
                     run = out / (f"{name}-{seed}" if seed else name)
                     typer.echo(f"Training the {title}{f', seed {seed}' if seed else ''} …")
-                    config = MethodConfig(
+                    config = TrainConfig(
                         method=method, source=known, epochs=epochs, seed=seed, test=0.3, calibration=0.0
                     )
                     rows[name].append(_row(_trained(run, config, unknown)))
@@ -102,11 +102,11 @@ def _digits(out: Path) -> tuple[str, str]:
 def _trained(run: Path, config: Any, unknown: str) -> Evaluation:
     """Train anew and measure; what an earlier demo left there is removed."""
     from randomset.runs.making import train_run
-    from randomset.training.method import MethodConfig
+    from randomset.training.config import TrainConfig
 
     if run.exists():
         try:
-            own = MethodConfig.load(run).source == config.source
+            own = TrainConfig.load(run).source == config.source
         except (OSError, RandomSetError):
             own = False
         if not own:

@@ -116,7 +116,7 @@ def evaluate_run(
     from randomset.evaluation import evaluate as measure
     from randomset.evaluation.robustness import EPSILONS
     from randomset.evaluation.sweeps import NOISE, ROTATION
-    from randomset.training.rival_storage import load_model
+    from randomset.models import load as load_model
 
     check_drawing(figures)
     unknown, folder = ood or {}, run if out is None else out

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -37,12 +37,12 @@ def export(
         raise RandomSetError("unknown format", got=format, expected=" or ".join(_FILES))
     path = out or run / _FILES[format]
     from randomset.evaluation.ood import Threshold
-    from randomset.models.random_set import RandomSetNetwork
+    from randomset.models import load as load_model
     from randomset.serving.export import Deployed, export_onnx, export_torch
-    from randomset.training.rival_storage import load_model
 
-    network, threshold = load_model(run), Threshold.load(run)
-    if not isinstance(network, RandomSetNetwork):
+    network: Any = load_model(run)
+    threshold = Threshold.load(run)
+    if not network.bounded:
         raise RandomSetError("only random-set networks are exported", got=f"{run}, a run of {network.method}")
     check_writable(path)
     example = _example(network, run, bytes)

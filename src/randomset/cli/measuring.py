@@ -52,7 +52,7 @@ def measured(run: Path, mark: dict[str, Any], figures: bool) -> Any:
 
 def costs_of(run: Path) -> dict[str, float]:
     """Return how many parameters a run has, and how many seconds its training took if that was noted."""
-    from randomset.training.rival_storage import load_model
+    from randomset.models import load as load_model
 
     model = load_model(run)
     count = float(sum(p.numel() for p in model.parameters()))
@@ -76,7 +76,7 @@ def timed(runs: dict[str, Path], path: Path) -> dict[str, float]:
     import torch
 
     from randomset.evaluation.timing import in_turns
-    from randomset.training.rival_storage import load_model
+    from randomset.models import load as load_model
 
     marks = {name: _digest(run) for name, run in runs.items()}
     try:

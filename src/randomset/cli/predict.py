@@ -53,8 +53,8 @@ def predict(
     if out is not None:
         check_writable(out)
     from randomset.evaluation.ood import Threshold
+    from randomset.models import load as load_model
     from randomset.serving.answers import Answers, classes_of
-    from randomset.training.rival_storage import load_model
 
     model, threshold = load_model(run), Threshold.load(run)
     load = NetworkInputs(model, run, strict, text_column)

@@ -26,7 +26,7 @@ def report(
     The samples are taken from the data that were evaluated, where they are still at their place.
     """
     from randomset.evaluation import Evaluation
-    from randomset.training.rival_storage import load_model
+    from randomset.models import load as load_model
 
     if (run / "comparison.json").exists():
         raise FileFormatError(

@@ -16,7 +16,7 @@ from randomset.cli.voice import aloud
 from randomset.errors import FileFormatError, RandomSetError
 
 if TYPE_CHECKING:
-    from randomset.training.method import MethodConfig
+    from randomset.training.config import TrainConfig
 
 __all__ = ["train"]
 
@@ -194,9 +194,9 @@ def _was_given(context: typer.Context, name: str) -> bool:
 
 def _settings(
     out: Path, resume: bool, config: Path | None, typed: dict[str, Any], given: set[str]
-) -> MethodConfig:
+) -> TrainConfig:
     """Put together what was typed and what a file says; say what comes out of it."""
-    from randomset.training.method import MethodConfig
+    from randomset.training.config import TrainConfig
 
     stored = out / "config.json"
     if resume:
@@ -204,7 +204,7 @@ def _settings(
             raise FileFormatError(
                 "there is no run to go on with", got=str(out), expected="a run folder with config.json"
             )
-        settings = MethodConfig.load(stored)
+        settings = TrainConfig.load(stored)
         other = [name for name in given if typed[name] != getattr(settings, name)]
         if other:
             raise RandomSetError(
@@ -220,9 +220,9 @@ def _settings(
             remedy="Add --resume to go on with it, or choose another folder with --out",
         )
     if config is None:
-        settings = MethodConfig(**typed)
+        settings = TrainConfig(**typed)
     else:
-        settings = dataclasses.replace(MethodConfig.load(config), **{name: typed[name] for name in given})
+        settings = dataclasses.replace(TrainConfig.load(config), **{name: typed[name] for name in given})
         typer.echo(f"Settings from {config}:")
         for name, value in dataclasses.asdict(settings).items():
             typer.echo(f"  {name} = {value}{'  (from the command line)' if name in given else ''}")

@@ -1,69 +1,22 @@
-"""Whether a model is as sure as it is right."""
+"""Whether the confidence of a model matches its accuracy."""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
 
-from randomset.errors import RandomSetError
 from randomset.evaluation.accuracy import check_labels
-from randomset.models.softmax import likeliest_temperature
+from randomset.models.calibration_error import Bins, reliability_diagram
+from randomset.models.softmax import softmax_temperature
 
 __all__ = [
-    "Reliability",
     "calibration_error",
     "classwise_calibration_error",
     "fitted_temperature",
-    "reliability",
     "tempered",
 ]
 
-Bins = Literal["width", "mass"]
 _ROWS = 4096  # that are looked at at a time
-
-
-@dataclass(frozen=True)
-class Reliability:
-    """A reliability diagram: for each bin its edges, how many fell into it, mean confidence and accuracy."""
-
-    edges: Tensor
-    count: Tensor
-    confidence: Tensor
-    accuracy: Tensor
-
-    @property
-    def error(self) -> float:
-        """The expected calibration error, Σ_b n_b/n · |accuracy_b − confidence_b|."""
-        gap = (self.accuracy - self.confidence).abs()
-        return (gap * self.count / self.count.sum()).sum().item()
-
-
-def reliability(confidence: Tensor, right: Tensor, bins: int = 15, by: Bins = "width") -> Reliability:
-    """Sort predictions into bins of equal width, or of equal numbers ("mass"), by their confidence.
-
-    >>> found = reliability(torch.tensor([0.55, 0.95, 0.95]), torch.tensor([True, True, False]), bins=2)
-    >>> found.count, round(found.error, 4)
-    (tensor([0, 3]), 0.15)
-    """
-    if bins < 1 or by not in ("width", "mass"):
-        raise RandomSetError(
-            "there are no such bins", got=f"{bins} by {by}", expected='1 or more, by "width" or "mass"'
-        )
-    confidence, right = confidence.double().contiguous(), right.double()
-    edges = torch.linspace(0, 1, bins + 1, dtype=torch.double)
-    if by == "mass":
-        edges = _even_edges(confidence, bins)
-    place = torch.bucketize(confidence, edges[1:-1])
-    count = torch.bincount(place, minlength=len(edges) - 1)
-
-    def mean(values: Tensor) -> Tensor:
-        total = torch.zeros(len(count), dtype=torch.double).index_add(0, place, values)
-        return total / count.clamp_min(1)
-
-    return Reliability(edges, count, mean(confidence), mean(right))
 
 
 def tempered(probabilities: Tensor, temperature: float) -> Tensor:
@@ -76,23 +29,14 @@ def tempered(probabilities: Tensor, temperature: float) -> Tensor:
 
 
 def fitted_temperature(probabilities: Tensor, labels: Tensor) -> float:
-    """Return the temperature at which the labels are likeliest; for validation data.
+    """Return the temperature that maximises the likelihood of the labels of validation data.
 
     >>> sure = torch.tensor([[0.99, 0.01]] * 4000)
     >>> round(fitted_temperature(sure, torch.tensor([0, 0, 0, 1] * 1000)), 1)  # p = 0.75 suits three of four
     4.1
     """
     check_labels(probabilities, labels)
-    return likeliest_temperature(probabilities.double().clamp_min(1e-12).log(), labels)
-
-
-def _even_edges(confidence: Tensor, bins: int) -> Tensor:
-    """Cut between values so that bins hold about equally many; equal values stay together."""
-    values, count = confidence.unique(return_counts=True)
-    middle = (count.cumsum(0) - count / 2) / count.sum()
-    group = (middle * bins).long().clamp_max(bins - 1)
-    cuts = (group[1:] != group[:-1]).nonzero()[:, 0]
-    return torch.cat((confidence.new_zeros(1), (values[cuts] + values[cuts + 1]) / 2, confidence.new_ones(1)))
+    return softmax_temperature(probabilities.double().clamp_min(1e-12).log(), labels)
 
 
 def calibration_error(probabilities: Tensor, labels: Tensor, bins: int = 15, by: Bins = "width") -> float:
@@ -103,7 +47,7 @@ def calibration_error(probabilities: Tensor, labels: Tensor, bins: int = 15, by:
     """
     check_labels(probabilities, labels)
     confidence, predicted = probabilities.max(1)
-    return reliability(confidence, predicted == labels, bins, by).error
+    return reliability_diagram(confidence, predicted == labels, bins, by).error
 
 
 def classwise_calibration_error(probabilities: Tensor, labels: Tensor, bins: int = 15) -> Tensor:

@@ -21,9 +21,8 @@ class BatchPredictor(lightning.LightningModule):
     def __init__(self, predictor: Predictor, feed: Feed) -> None:
         super().__init__()
         self.predictor, self.feed = predictor, feed
-        # A network inside moves to the device of each process with this module.
-        parts = vars(predictor).values() if hasattr(predictor, "__dict__") else ()
-        self.networks = nn.ModuleList(part for part in parts if isinstance(part, nn.Module))
+        # Registered, so that it moves to the device of each process.
+        self.network = predictor.model if isinstance(predictor.model, nn.Module) else None
 
     def predict_step(self, batch: Any, batch_idx: int) -> dict[str, Tensor]:  # noqa: D102
         inputs, labels = self.feed(batch)

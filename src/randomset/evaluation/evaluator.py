@@ -28,7 +28,6 @@ from randomset.evaluation.sections import (
 )
 from randomset.evaluation.sweeps import corruption_rows
 from randomset.evaluation.timing import measure_time
-from randomset.models.random_set import RandomSetNetwork
 
 __all__ = ["evaluate"]
 
@@ -49,7 +48,7 @@ def evaluate(
     noise: Sequence[float] = (),
     rotation: Sequence[tuple[float, float]] = (),
     attacks: Sequence[float] = (),
-    twin: nn.Module | None = None,
+    surrogate: nn.Module | None = None,
     autoattack: Sequence[float] = (),
     samples: int = 1000,
     timing: bool = False,
@@ -81,7 +80,7 @@ def evaluate(
         noise: scales of noise to try on images, such as `randomset.evaluation.sweeps.NOISE`.
         rotation: ranges of angles to turn images by, such as `randomset.evaluation.sweeps.ROTATION`.
         attacks: the ε of adversarial attacks, such as `randomset.evaluation.robustness.EPSILONS`.
-        twin: a softmax model whose adversarial images are tried, too.
+        surrogate: a softmax model whose adversarial images are tried, too.
         autoattack: the ε at which AutoAttack is run.
         samples: how many test inputs noise, rotation and attacks are tried on.
         timing: whether to measure how long predictions take.
@@ -101,7 +100,7 @@ def evaluate(
     (0.99, 0.89)
     """
     predictor = as_predictor(model)
-    known = tuple(classes or (model.budget.classes if isinstance(model, RandomSetNetwork) else ()))
+    known = tuple(classes or (model.classes if getattr(model, "bounded", False) else ()))
     if not 0 < alpha < 1:
         raise RandomSetError("alpha is no error rate", got=alpha, expected="0 < alpha < 1")
     if not 0 < keep <= 1:
@@ -179,7 +178,14 @@ def evaluate(
             numbers |= corruption_rows(predictor, images, labels, noise, rotation, **options)
         if attacks or autoattack:
             numbers["attacks"] = attack_rows(
-                model, images, labels, attacks, twin=twin, auto=autoattack, seed=seed, progress=progress
+                model,
+                images,
+                labels,
+                attacks,
+                surrogate=surrogate,
+                auto=autoattack,
+                seed=seed,
+                progress=progress,
             )
         numbers["changed_samples"] = len(images)
         if timing:

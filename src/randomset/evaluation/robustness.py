@@ -11,14 +11,12 @@ from torch import Tensor, nn
 
 from randomset._core.batches import evaluating
 from randomset._core.progress import progress_bar
-from randomset.belief.labels import belief_from_classes
-from randomset.belief.sets_first import over_sets
 from randomset.errors import MissingPackageError, RandomSetError
 from randomset.evaluation.attacks import Objective, cross_entropy_objective, fgsm, margin_objective, pgd
 from randomset.evaluation.predictor import Predictor, as_predictor
 from randomset.evaluation.sweeps import measured, pixels_of
-from randomset.models.base import Baseline
-from randomset.models.random_set import RandomSetNetwork
+from randomset.models.base import Classifier
+from randomset.models.loss import belief_objective, logit_objective
 
 __all__ = ["EPSILONS", "attack_rows", "belief_objective", "check_autoattack", "logit_objective"]
 
@@ -27,48 +25,13 @@ EPSILONS = (0.005, 0.01, 0.02, 0.03, 0.04, 0.05)  # the paper's, of its Tables 1
 Row = dict[str, Any]
 
 
-def belief_objective(
-    network: RandomSetNetwork, alpha: float = 1e-3, beta: float = 1e-3, clip: float | None = None
-) -> Objective:
-    """Attack the loss that a random-set network learns by, of each sample on its own.
-
-    With `clip`, the cross-entropy is computed from beliefs that are clipped to [clip, 1 − clip]: where the
-    network is sure, this loss is flat, and its gradient tells an attacker nothing.
-    """
-    operators = network.operators
-
-    def objective(inputs: Tensor, labels: Tensor) -> Tensor:
-        logits = network(inputs)
-        target = belief_from_classes(labels, operators, logits.dtype)
-        if clip is None:
-            each = nn.functional.binary_cross_entropy_with_logits(logits, target, reduction="none")
-        else:
-            belief = logits.sigmoid().clamp(clip, 1 - clip)
-            each = nn.functional.binary_cross_entropy(belief, target, reduction="none")
-        mass = over_sets(operators.invert_subsets, logits.sigmoid(), operators.footprint)
-        return each.mean(1) + alpha * mass.clamp_max(0).sum(1).neg() + beta * (mass.sum(1) - 1).clamp_min(0)
-
-    return objective
-
-
-def logit_objective(network: RandomSetNetwork) -> Objective:
-    """Attack belief logits themselves: those of sets without the label minus those of sets with it."""
-
-    def objective(inputs: Tensor, labels: Tensor) -> Tensor:
-        logits = network(inputs)
-        inside = belief_from_classes(labels, network.operators, logits.dtype)
-        return (logits * (1 - 2 * inside)).mean(1)
-
-    return objective
-
-
 def attack_rows(
     model: nn.Module,
     images: Tensor,
     labels: Tensor,
     epsilons: Sequence[float] = EPSILONS,
     *,
-    twin: nn.Module | None = None,
+    surrogate: nn.Module | None = None,
     auto: Sequence[float] = (),
     steps: int = 40,
     restarts: int = 5,
@@ -79,17 +42,17 @@ def attack_rows(
     """Measure a model on images in [0, 1] that were changed by at most ε in every pixel to fool it.
 
     The paper's attacks come first: FGSM, and PGD with 10 steps of 1/255 from the image itself, on the model's
-    own loss, for a random-set network also with the loss clipped at 1e-7. Beside them stand those that a
-    flat loss cannot stop: PGD with random restarts on the margin of log BetP and on belief logits; transfer
-    of PGD's images from `twin`, a softmax model; AutoAttack's standard set on log BetP, at the ε in `auto`.
-    The last rows count a sample as right only if it stands against all of them.
+    own loss, for a random-set network also with the loss clipped at 1e-7. Then come attacks that a flat loss
+    cannot stop: PGD with random restarts on the margin of log BetP and on belief logits; transfer of PGD's
+    images from `surrogate`, a softmax model; AutoAttack's standard set on log BetP, at the ε in `auto`. The
+    last rows count a sample as correct only if it withstands all of them.
 
     Args:
         model: a `RandomSetNetwork`, or a module that gives logits.
         images: (n × C × H × W), bytes or floats in [0, 1].
         labels: their classes (n).
         epsilons: the largest changes, where pixels go from 0 to 1.
-        twin: a softmax model of the same data, to take images from.
+        surrogate: a softmax model of the same data, whose adversarial images are tried, too.
         auto: the ε at which to run AutoAttack, of package `pyautoattack`.
         steps: of the attacks with restarts.
         restarts: random starts of the same.
@@ -101,13 +64,13 @@ def attack_rows(
         raise RandomSetError("an attack needs gradients", got=type(model).__name__, expected="a torch module")
     pixels, predictor = pixels_of(images), as_predictor(model)
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
-    plan = _plan(model, twin, steps, restarts, seed)
+    plan = _plan(model, surrogate, steps, restarts, seed)
     work = [(name, attack, epsilon) for name, attack in plan.items() for epsilon in epsilons]
     work += [("AutoAttack on log BetP", _autoattack(model, seed), epsilon) for epsilon in auto]
     clean = _right(predictor, pixels, labels)
     standing = dict.fromkeys((*epsilons, *auto), clean)
     rows: list[Row] = [{"attack": "none", "epsilon": 0.0} | measured(predictor, pixels, labels)]
-    other = nn.Identity() if twin is None else twin
+    other = nn.Identity() if surrogate is None else surrogate
     bar = progress_bar("attacking", len(work) * len(pixels), progress)
     with evaluating(model), evaluating(other), bar as advance:
         for name, attack, epsilon in work:
@@ -139,7 +102,7 @@ Attack = Callable[[Tensor, Tensor, float], Tensor]
 
 
 def _plan(
-    model: nn.Module, twin: nn.Module | None, steps: int, restarts: int, seed: int
+    model: nn.Module, surrogate: nn.Module | None, steps: int, restarts: int, seed: int
 ) -> dict[str, Attack]:
     """Name the attacks that fit a model."""
 
@@ -152,38 +115,29 @@ def _plan(
     def once(objective: Objective) -> Attack:
         return lambda x, y, e: fgsm(objective, x, y, e)
 
-    if isinstance(model, RandomSetNetwork):
-        own, clipped, logits = belief_objective(model), belief_objective(model, clip=1e-7), model.as_logits()
-        plan = {
-            "FGSM, own loss": once(own),
-            "FGSM, own loss clipped": once(clipped),
-            "PGD, own loss": paper(own),
-            "PGD, own loss clipped": paper(clipped),
-            "PGD, margin of log BetP": strong(margin_objective(logits)),
-            "PGD, belief logits": strong(logit_objective(model)),
-        }
-    else:
-        logits = _logits_of(model)
-        own = cross_entropy_objective(logits)
-        plan = {
-            "FGSM, own loss": once(own),
-            "PGD, own loss": paper(own),
-            "PGD, margin": strong(margin_objective(logits)),
-        }
-    if twin is not None:
-        transfer = strong(cross_entropy_objective(twin))
-        home = next((p.device for p in twin.parameters()), torch.device("cpu"))
+    margin = "PGD, margin of log BetP" if getattr(model, "bounded", False) else "PGD, margin"
+    objectives = _objectives(model)
+    own = {name: objective for name, objective in objectives.items() if name.startswith("own loss")}
+    plan = {f"FGSM, {name}": once(objective) for name, objective in own.items()}
+    plan |= {f"PGD, {name}": paper(objective) for name, objective in own.items()}
+    plan[margin] = strong(margin_objective(_logits_of(model)))
+    plan |= {f"PGD, {name}": strong(each) for name, each in objectives.items() if name not in own}
+    if surrogate is not None:
+        transfer = strong(cross_entropy_objective(surrogate))
+        home = next((p.device for p in surrogate.parameters()), torch.device("cpu"))
         plan["transfer of PGD from a softmax twin"] = lambda x, y, e: transfer(x.to(home), y.to(home), e)
     return plan
 
 
-def _logits_of(model: nn.Module) -> Any:
-    """Return a module or function whose softmax is what a model predicts."""
-    if isinstance(model, RandomSetNetwork):
-        return model.as_logits()
-    if isinstance(model, Baseline):
-        return lambda inputs: model.probabilities(model(inputs)).clamp_min(1e-37).log()
-    return model
+def _logits_of(model: nn.Module) -> nn.Module:
+    """Return a module whose softmax is what a model predicts."""
+    return model.as_logits() if isinstance(model, Classifier) else model
+
+
+def _objectives(model: nn.Module) -> dict[str, Objective]:
+    return (
+        model.objectives() if isinstance(model, Classifier) else {"own loss": cross_entropy_objective(model)}
+    )
 
 
 def _autoattack(model: nn.Module, seed: int) -> Attack:

@@ -18,13 +18,13 @@ from randomset.evaluation.calibration import (
     calibration_error,
     classwise_calibration_error,
     fitted_temperature,
-    reliability,
     tempered,
 )
 from randomset.evaluation.conformal import SCORES, Conformal
 from randomset.evaluation.ood import Threshold, detection, rank_average
 from randomset.evaluation.prediction import Outcome
 from randomset.evaluation.selective import risk_coverage
+from randomset.models.calibration_error import reliability_diagram
 
 __all__ = [
     "RANKS",
@@ -45,7 +45,7 @@ def test_section(tested: Outcome, bins: int) -> dict[str, Any]:
     p, labels = tested.prediction.probabilities, _labels(tested)
     right = tested.prediction.labels == labels
     negative = tested.prediction.negative
-    diagram = reliability(tested.prediction.confidence, right, bins)
+    diagram = reliability_diagram(tested.prediction.confidence, right, bins)
     return {
         "samples": len(tested),
         "accuracy": top_accuracy(p, labels),

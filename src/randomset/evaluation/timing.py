@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from randomset.errors import RandomSetError
 from randomset.evaluation.predictor import Predictor, as_predictor, softmax_predictor
-from randomset.models.random_set import RandomSetNetwork
+from randomset.models.base import Classifier
 
-__all__ = ["PlainTwin", "in_turns", "measure_time"]
+__all__ = ["in_turns", "measure_time"]
 
 
 def measure_time(
@@ -29,10 +29,11 @@ def measure_time(
     if repeats < 1 or warm_up < 0 or not len(inputs):
         raise RandomSetError("nothing would be timed", got=f"{repeats} repeats of {len(inputs)} inputs")
     predictor, one, many = as_predictor(model), inputs[:1], inputs[:batch_size]
-    twin = softmax_predictor(PlainTwin(model)) if isinstance(model, RandomSetNetwork) else None
+    plain = model.softmax_counterpart() if isinstance(model, Classifier) else None
+    reference = None if plain is None else softmax_predictor(plain)
     found: dict[str, Any] = {"batch_size": len(many), "repeats": repeats}
     for name, batch in (("single", one), ("batch", many)):
-        ours, theirs = _times(predictor, twin, batch, repeats, warm_up)
+        ours, theirs = _times(predictor, reference, batch, repeats, warm_up)
         if name == "single":
             found["latency_ms"] = _quartiles(1e3 * ours)
         else:
@@ -57,31 +58,16 @@ def in_turns(models: Mapping[str, Any], one: Tensor, rounds: int = 30) -> dict[s
     return {name: float(np.median(each)) for name, each in times.items()}
 
 
-class PlainTwin(nn.Module):
-    """A softmax model on the backbone of a random-set network: the same features, N logits."""
-
-    def __init__(self, network: RandomSetNetwork) -> None:
-        super().__init__()
-        self.network = network
-        outputs = network.budget.num_classes
-        some = next(network.head.parameters())
-        self.layer = nn.Linear(network.head.in_features, outputs).to(some)
-
-    def forward(self, *inputs: Any, **named: Any) -> Tensor:
-        """Return logits (B × N)."""
-        return self.layer(self.network.features(*inputs, **named))
-
-
 def _times(
-    predictor: Predictor, twin: Predictor | None, batch: Tensor, repeats: int, warm_up: int
+    predictor: Predictor, reference: Predictor | None, batch: Tensor, repeats: int, warm_up: int
 ) -> tuple[Any, Any]:
     ours, theirs = np.empty(repeats), np.empty(repeats)
     for turn in range(-warm_up, repeats):
         first = _seconds(predictor, batch)
-        second = 1.0 if twin is None else _seconds(twin, batch)
+        second = 1.0 if reference is None else _seconds(reference, batch)
         if turn >= 0:
             ours[turn], theirs[turn] = first, second
-    return ours, None if twin is None else theirs
+    return ours, None if reference is None else theirs
 
 
 def _seconds(call: Callable[[Any], Any], batch: Tensor) -> float:

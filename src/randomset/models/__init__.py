@@ -1,6 +1,6 @@
-"""Classifiers: random-set networks and the methods that they are compared with, all of one family."""
+"""Classifiers: random-set networks and the methods they are compared with, all of one family."""
 
-from randomset.models.base import Baseline
+from randomset.models.base import Classifier
 from randomset.models.calibration import BeliefTemperature, PignisticTemperature
 from randomset.models.ensemble import Ensemble
 from randomset.models.epinet import Epinet
@@ -9,13 +9,18 @@ from randomset.models.fsvi import FSVI
 from randomset.models.head import RandomSetHead
 from randomset.models.laplace_bridge import LaplaceBridge
 from randomset.models.loss import NormalisedMassLoss, RandomSetLoss
+from randomset.models.prediction import Prediction
 from randomset.models.random_set import RandomSetNetwork
-from randomset.models.softmax import MCDropout, Softmax
+from randomset.models.registry import classifier_class, methods, register
+from randomset.models.softmax import MCDropout, Softmax, TemperatureScaling
+from randomset.models.storage import load
+from randomset.models.temperature import CalibrationReport, calibrate
 
 __all__ = [
     "FSVI",
-    "Baseline",
     "BeliefTemperature",
+    "CalibrationReport",
+    "Classifier",
     "Ensemble",
     "Epinet",
     "Evidential",
@@ -23,8 +28,15 @@ __all__ = [
     "MCDropout",
     "NormalisedMassLoss",
     "PignisticTemperature",
+    "Prediction",
     "RandomSetHead",
     "RandomSetLoss",
     "RandomSetNetwork",
     "Softmax",
+    "TemperatureScaling",
+    "calibrate",
+    "classifier_class",
+    "load",
+    "methods",
+    "register",
 ]

@@ -1,8 +1,10 @@
-"""What the methods that RS-NN is compared with have in common."""
+"""Classifier: what random-set networks and the methods they are compared with have in common."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -18,115 +20,297 @@ from randomset._core.batches import (
     moved,
     width_of,
 )
+from randomset._core.progress import progress_bar
+from randomset.belief.random_set import RandomSet
 from randomset.errors import RandomSetError, ShapeError
+from randomset.models.prediction import Prediction
 
-__all__ = ["Baseline", "Uncertain", "from_samples"]
+if TYPE_CHECKING:
+    from randomset.models.storage import Builder
+    from randomset.models.temperature import CalibrationReport
+    from randomset.models.training_job import TrainingJob
 
-Uncertain = tuple[Tensor, dict[str, Tensor]]
-"""Class probabilities (B × N), and scores of uncertainty by name (B), higher for less sure."""
+__all__ = ["Classifier", "LogProbabilities", "Objective"]
+
+_C = TypeVar("_C", bound="Classifier")
+Objective = Any
+"""(inputs, labels) → one number per sample that an attack tries to increase."""
 
 
-class Baseline(nn.Module):
-    """A backbone, what follows it, and how its outputs become probabilities and uncertainties.
+class Classifier(nn.Module):
+    """A backbone that yields features, and what turns them into class probabilities and uncertainties.
+
+    A subclass implements `forward`; it may override `probabilities` (softmax by default), `predict_batch`
+    (to add scores of uncertainty) and `default_loss` (cross-entropy by default), and is trained, saved,
+    evaluated and compared by its name once it is registered with `randomset.models.register`.
 
     Args:
-        backbone: a module that yields features (B × F), maps or tokens.
-        num_classes: N.
-        in_features: F, if the backbone does not tell it as `num_features` or by its last layer.
-        preprocess: a module that sees the inputs first.
+        backbone: a module that yields features (B × F), maps (B × F × H × W) or tokens (B × T × F); maps and
+            tokens are averaged.
+        num_classes: N, or the names of the classes in label order.
+        in_features: F, if the backbone does not state it as `num_features` or through its last layer.
+        preprocess: a module applied to the inputs first, such as `Standardise`.
+        freeze_backbone: whether to train everything but the backbone.
     """
 
-    method: ClassVar[str]
-    """The name that a user types."""
+    method: ClassVar[str] = ""
+    """The name that the class is registered under."""
+    bounded: ClassVar[bool] = False
+    """Whether predictions are random sets, with lower and upper probabilities."""
+    has_backbone: ClassVar[bool] = True
+    """False for a model that is made of other classifiers, which have the backbones."""
+    builds_on_meta: ClassVar[bool] = True
+    """Whether the constructor works on torch's meta device, so that a file can be checked without memory."""
 
     def __init__(
         self,
         backbone: nn.Module,
-        num_classes: int,
+        num_classes: int | Sequence[str],
         *,
         in_features: int | None = None,
         preprocess: nn.Module | None = None,
+        freeze_backbone: bool = False,
     ) -> None:
         super().__init__()
         if not isinstance(backbone, nn.Module):
-            raise RandomSetError("the backbone is no torch module", got=type(backbone).__name__)
-        if num_classes < 2:
-            raise RandomSetError("there is nothing to classify", got=num_classes, expected="two or more")
+            raise RandomSetError(
+                "backbone must be a torch.nn.Module",
+                got=type(backbone).__name__,
+                remedy="randomset.backbones has some: small_cnn(), mlp(64), resnet(18), …",
+            )
+        names = () if isinstance(num_classes, int) else tuple(num_classes)
+        self.num_classes = num_classes if isinstance(num_classes, int) else len(names)
+        if self.num_classes < 2:
+            raise RandomSetError("expected two or more classes", got=self.num_classes)
+        self._names = names
         self.preprocess, self.backbone = preprocess, backbone
-        self.in_features, self.num_classes = in_features or width_of(backbone), num_classes
+        self.in_features = in_features or width_of(backbone)
+        self.replaced_layer: str | None = None
         self.notes: dict[str, Any] = {}
-        """Anything that JSON can hold, saved with the model, such as what it was trained on."""
+        """Anything JSON can hold, saved with the model, such as what it was trained on."""
+        self.backbone_frozen = False
+        self.freeze_backbone(freeze_backbone)
+
+    # -- parts ----------------------------------------------------------------------------------
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The names of the classes, in label order."""
+        names = self._names or tuple(self.notes.get("classes") or ())
+        return names if len(names) == self.num_classes else tuple(map(str, range(self.num_classes)))
 
     @property
     def options(self) -> dict[str, Any]:
-        """The arguments beside backbone and classes, as JSON can keep them."""
+        """The constructor's further arguments, as JSON can hold them."""
         return {}
 
     @property
     def device(self) -> torch.device:
-        """Where the parameters are."""
+        """The device of the parameters, to which `predict` moves its inputs."""
         return next(self.parameters()).device
 
-    def features(self, inputs: Any) -> Tensor:
-        """Return what the backbone yields, as (B × F)."""
-        if self.preprocess is not None:
-            inputs = self.preprocess(inputs)
-        output = feature_tensor(call_with(self.backbone, inputs))  # without an auxiliary one
+    @property
+    def dtype(self) -> torch.dtype:
+        """The floating-point type of the parameters, which `predict` gives to its inputs."""
+        return next(self.parameters()).dtype
+
+    def freeze_backbone(self: _C, frozen: bool = True) -> _C:
+        """Keep the backbone's weights and running statistics as they are in training."""
+        if frozen or self.backbone_frozen:
+            self.backbone.requires_grad_(not frozen)
+        self.backbone_frozen = frozen
+        return self.train(self.training)
+
+    def train(self: _C, mode: bool = True) -> _C:
+        """Set the mode; a frozen backbone stays in evaluation mode."""
+        super().train(mode)
+        if self.backbone_frozen:
+            self.backbone.eval()
+        return self
+
+    # -- forward --------------------------------------------------------------------------------
+
+    def features(self, *inputs: Any, **named: Any) -> Tensor:
+        """Return the backbone's features, as (B × F)."""
+        inputs, named = self._preprocessed(inputs, named)
+        output = self._backbone_output(inputs, named)
         return flat_features(output, channels_first=output.dim() > 3)
 
-    def forward(self, inputs: Any) -> Tensor:
+    def _backbone_output(self, inputs: tuple[Any, ...], named: dict[str, Any]) -> Tensor:
+        return feature_tensor(self.backbone(*inputs, **named))
+
+    def _preprocessed(
+        self, inputs: tuple[Any, ...], named: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        if self.preprocess is None:
+            return inputs, named
+        if inputs:
+            return (self.preprocess(inputs[0]), *inputs[1:]), named
+        if len(named) != 1:
+            raise RandomSetError(
+                "it is not clear which input to preprocess",
+                got=", ".join(named) or "none",
+                remedy="Pass that input first and without its name",
+            )
+        return (), {name: self.preprocess(value) for name, value in named.items()}
+
+    def forward(self, *inputs: Any, **named: Any) -> Tensor:
         """Return what the loss takes."""
         raise NotImplementedError
 
     def probabilities(self, outputs: Tensor) -> Tensor:
-        """Turn outputs into class probabilities (B × N)."""
+        """Turn outputs of `forward` into class probabilities (B × N)."""
         return outputs.float().softmax(-1)
 
-    def uncertain(self, inputs: Any) -> Uncertain:
-        """Return probabilities and scores of a batch that is on the device already."""
-        return self.probabilities(self(inputs)), {}
+    def diagnostics(self, outputs: Tensor) -> dict[str, Tensor]:
+        """Return further quantities to log in validation, one number per sample."""
+        return {}
 
     def default_loss(self) -> nn.Module:
-        """Return the loss that trains it."""
+        """Return the loss that trains this model if no other is given."""
         return nn.CrossEntropyLoss()
 
+    # -- prediction -----------------------------------------------------------------------------
+
     @torch.no_grad()
-    def predict(self, inputs: Any, *, batch_size: int = 256) -> Uncertain:
-        """Predict in evaluation mode: probabilities (n × N), scores by name (n), on the CPU.
+    def predict(
+        self, inputs: Any, *, batch_size: int = 256, progress: bool | None = None, **options: Any
+    ) -> Prediction | RandomSet:
+        """Predict in evaluation mode, without gradients: a `Prediction`, or a `RandomSet` where `bounded`.
 
         Inputs are a tensor or an array, cut into batches of `batch_size`; a data set; or a data loader or any
-        other iterable of batches, from which labels are set aside. The same inputs give the same answer,
-        whatever else is in the batch.
+        other iterable of batches, whose labels are dropped. They move to the model's device; the prediction
+        is on the device of the tensor that was passed, and on the CPU for everything else. Further options
+        are those of `predict_batch`.
         """
-        dtype = next(self.parameters()).dtype
-        batches, _, _ = cut_into_batches(inputs, batch_size)
-        found: list[Uncertain] = []
-        with evaluating(self):
+        batches, total, home = cut_into_batches(inputs, batch_size)
+        shown = False if progress is None and (total or 2) < 2 else progress
+        parts: list[Any] = []
+        with evaluating(self), progress_bar("predicting", total, shown) as advance:
             for batch in batches:
-                given = as_floating(inputs_alone(batch), dtype)
-                p, scores = self.uncertain(moved(given, self.device))
-                found.append((p.cpu(), {name: score.cpu() for name, score in scores.items()}))
-        if not found:
+                given = moved(as_floating(inputs_alone(batch), self.dtype), self.device)
+                parts.append(self.predict_batch(given, **options).to(home))
+                advance(1)
+        if not parts:
             raise ShapeError("there is nothing to predict", got="no batch", expected="at least one input")
-        names = found[0][1]
-        return torch.cat([p for p, _ in found]), {
-            name: torch.cat([scores[name] for _, scores in found]) for name in names
+        return parts[0] if len(parts) == 1 else type(parts[0]).concatenate(parts)
+
+    def predict_batch(self, inputs: Any) -> Prediction | RandomSet:
+        """Predict one batch that is on the model's device, in the mode that the model is in."""
+        return Prediction(self.probabilities(call_with(self, inputs)))
+
+    def as_logits(self) -> LogProbabilities:
+        """Return a module in evaluation mode whose outputs are log-probabilities (B × N)."""
+        return LogProbabilities(self).eval()
+
+    def objectives(self) -> dict[str, Objective]:
+        """Return per-sample losses that an attack can increase, by name: (inputs, labels) → (B)."""
+        logits = self.as_logits()
+        return {"own loss": lambda x, y: nn.functional.cross_entropy(logits(x), y, reduction="none")}
+
+    def softmax_counterpart(self) -> nn.Module | None:
+        """Return a plain softmax model on the same backbone, to compare prediction times with, if any."""
+        return None
+
+    # -- after training -------------------------------------------------------------------------
+
+    def calibrate(self, data: Any, **options: Any) -> CalibrationReport:
+        """Fit what softens or sharpens predictions to held-out data: see `randomset.calibrate`."""
+        raise RandomSetError(
+            "this model has no calibration",
+            got=type(self).__name__,
+            expected="a random-set or a softmax network",
+        )
+
+    @property
+    def can_calibrate(self) -> bool:
+        """Whether `calibrate` is implemented."""
+        return type(self).calibrate is not Classifier.calibrate
+
+    @classmethod
+    def train_on(cls: type[_C], job: TrainingJob) -> _C:
+        """Build and train a model on what a training job provides; called by `randomset.training.train`."""
+        model = cls(num_classes=job.classes, **job.parts(), **cls.train_options(job))
+        job.fit(model)
+        return model
+
+    @classmethod
+    def train_options(cls, job: TrainingJob) -> dict[str, Any]:
+        """Return the constructor's arguments that depend on the training data."""
+        return {}
+
+    # -- files ----------------------------------------------------------------------------------
+
+    def save(self, folder: str | Path) -> Path:
+        """Write `model.safetensors`: the weights, and how to build the model, in its header."""
+        from randomset.models.storage import save  # which knows every class
+
+        return save(self, folder)
+
+    @classmethod
+    def load(
+        cls: type[_C],
+        folder: str | Path,
+        backbone: nn.Module | None = None,
+        preprocess: nn.Module | None = None,
+    ) -> _C:
+        """Read what `save` wrote, on the CPU and in evaluation mode; nothing in the file is executed.
+
+        Backbones of `randomset.backbones` are rebuilt. For any other, pass one of the same architecture; for
+        a network made from a classifier, pass such a classifier. The same holds for preprocessing other than
+        `Standardise`.
+        """
+        from randomset.models.storage import load
+
+        model = load(folder, backbone, preprocess)
+        if not isinstance(model, cls):
+            raise RandomSetError(
+                f"the folder holds a model of another class: {type(model).__name__}",
+                got=str(folder),
+                expected=cls.__name__,
+                remedy="randomset.models.load reads any of them",
+            )
+        return model
+
+    def description(self) -> dict[str, Any]:
+        """Return what a file must hold beside the weights to build the model again."""
+        preprocess, spec = self.preprocess, getattr(self.backbone, "spec", None)
+        mean = getattr(preprocess, "mean", None)
+        return {
+            "method": self.method,
+            "num_classes": self.num_classes,
+            "classes": list(self._names),
+            "backbone": spec if isinstance(spec, dict) else None,
+            "backbone_class": type(self.backbone).__name__,
+            "replaced_layer": self.replaced_layer,
+            "in_features": self.in_features,
+            "preprocess": None if preprocess is None else type(preprocess).__name__,
+            "channels": len(mean) if isinstance(mean, Tensor) else None,
+            "frozen": self.backbone_frozen,
+            "options": self.options,
         }
 
-
-def from_samples(samples: Tensor) -> Uncertain:
-    """Average sampled class probabilities (S × B × N); the mutual information tells how much they disagree.
-
-    I = H(mean p) − mean H(p), in bits
-
-    >>> certain, torn = torch.tensor([[1.0, 0.0]] * 2), torch.tensor([[1.0, 0.0], [0.0, 1.0]])
-    >>> from_samples(torch.stack((certain, torn), 1))[1]["mutual information"]
-    tensor([0., 1.])
-    """
-    mean = samples.mean(0)
-    total, each = _bits(mean), _bits(samples).mean(0)
-    return mean, {"mutual information": (total - each).clamp_min(0)}
+    @classmethod
+    def from_description(cls: type[_C], description: dict[str, Any], builder: Builder) -> _C:
+        """Build the model that `description` describes, with untrained weights."""
+        return cls(
+            builder.backbone(description),
+            description.get("classes") or description["num_classes"],
+            in_features=description.get("in_features"),
+            preprocess=builder.preprocess(description),
+            freeze_backbone=bool(description.get("frozen")),
+            **description["options"],
+        )
 
 
-def _bits(p: Tensor) -> Tensor:
-    return torch.special.entr(p).sum(-1) / torch.log(torch.tensor(2.0, device=p.device))
+class LogProbabilities(nn.Module):
+    """A classifier whose output is log p (B × N): its softmax is what the classifier predicts."""
+
+    def __init__(self, model: Classifier) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, *inputs: Any, **named: Any) -> Tensor:
+        """Return log-probabilities (B × N)."""
+        p = self.model.probabilities(self.model(*inputs, **named))
+        return p.clamp_min(torch.finfo(p.dtype).tiny).log()

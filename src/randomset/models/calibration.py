@@ -1,8 +1,8 @@
-"""How a prediction is softened or sharpened after training: a small part of the network."""
+"""Temperatures that soften or sharpen a prediction after training: a small part of the network."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -13,29 +13,43 @@ from randomset.belief.random_set import RandomSet
 from randomset.belief.repair import Repair
 from randomset.errors import FileFormatError, RandomSetError
 
-__all__ = ["BeliefTemperature", "Calibration", "PignisticTemperature", "calibration_from_spec"]
+__all__ = [
+    "BeliefTemperature",
+    "Calibration",
+    "PignisticTemperature",
+    "calibration_from_spec",
+    "calibration_from_state",
+]
 
 
 class Calibration(nn.Module):
-    """From belief logits to a random set. `temperature` holds what was fitted."""
+    """Turns belief logits into a random set; `temperature` holds the fitted values."""
 
     temperature: Tensor
+    kind: Tensor
 
     def __init__(self, temperature: Sequence[float] | float) -> None:
         super().__init__()
-        found = torch.as_tensor(temperature, dtype=torch.float32).flatten()
-        if not found.numel() or not ((found > 0) & found.isfinite()).all():
-            raise RandomSetError("a temperature is not positive", got=found.tolist())
-        self.register_buffer("temperature", found)
+        values = torch.as_tensor(temperature, dtype=torch.float32).flatten()
+        if not values.numel() or not ((values > 0) & values.isfinite()).all():
+            raise RandomSetError("temperatures must be positive", got=values.tolist())
+        self.register_buffer("temperature", values)
+        # In the state dict, so that another network can take the calibration over with the weights.
+        self.register_buffer("kind", torch.tensor(_KINDS.index(type(self).__name__), dtype=torch.uint8))
 
     @property
     def spec(self) -> dict[str, Any]:
-        """What to write into a file."""
+        """What a file stores."""
         return {"kind": type(self).__name__, "temperature": self.temperature.tolist()}
 
     def random_set(self, logits: Tensor, operators: BudgetOperators, repair: Repair = "clip") -> RandomSet:
         """Return the calibrated prediction."""
         raise NotImplementedError
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        """Load a state of an earlier version, which did not hold the kind."""
+        state_dict.setdefault(f"{prefix}kind", self.kind)
+        super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def extra_repr(self) -> str:  # noqa: D102
         return ", ".join(f"{value:.3f}" for value in self.temperature.tolist())
@@ -61,7 +75,7 @@ class BeliefTemperature(Calibration):
 
 
 class PignisticTemperature(Calibration):
-    """Moves the confidence to that of BetP^(1/T), and keeps the order of the classes.
+    """Moves the confidence to that of BetP^(1/T) and keeps the order of the classes.
 
     Where the new confidence p' of the predicted class c is lower than p = BetP(c), all masses are discounted
     and Θ gets the rest; where it is higher, {c} gets a part of every mass:
@@ -83,10 +97,9 @@ class PignisticTemperature(Calibration):
         super().__init__(temperature)
         if len(self.temperature) > 1:
             raise RandomSetError(
-                "BetP has one temperature",
+                "expected a single temperature for BetP",
                 got=self.temperature.tolist(),
-                expected="a single number",
-                remedy="BeliefTemperature takes one for each number of classes in a set",
+                remedy="BeliefTemperature takes one per cardinality",
             )
 
     def random_set(self, logits: Tensor, operators: BudgetOperators, repair: Repair = "clip") -> RandomSet:
@@ -97,7 +110,7 @@ class PignisticTemperature(Calibration):
         moved = (betp.clamp_min(tiny).log() / self.temperature.to(betp.dtype)).softmax(-1)
         old, top = betp.max(-1, keepdim=True)
         new, even = moved.gather(-1, top), 1 / betp.shape[-1]
-        # Of beliefs that are nearly even, the limit: rounding would make anything of the quotient.
+        # For nearly uniform beliefs the limit: the quotient would be dominated by rounding.
         shrink = torch.where(
             old - even > 1e-4, (new - even) / (old - even).clamp_min(tiny), 1 / self.temperature
         )
@@ -111,10 +124,27 @@ class PignisticTemperature(Calibration):
 
 def calibration_from_spec(spec: Any) -> Calibration | None:
     """Build what `Calibration.spec` described."""
-    kinds = {"BeliefTemperature": BeliefTemperature, "PignisticTemperature": PignisticTemperature}
     if spec is None:
         return None
     try:
-        return kinds[spec["kind"]](spec["temperature"])
+        return _CLASSES[_KINDS.index(spec["kind"])](spec["temperature"])
     except (KeyError, TypeError, ValueError, RuntimeError):
-        raise FileFormatError("the calibration in the file is unknown", got=str(spec)[:80]) from None
+        raise FileFormatError("unknown calibration in the file", got=str(spec)[:80]) from None
+
+
+def calibration_from_state(
+    state: Mapping[str, Tensor], prefix: str, current: Calibration | None
+) -> Calibration | None:
+    """Return a calibration that fits a state dict: the current one if possible, None if it has none."""
+    temperature, kind = state.get(f"{prefix}temperature"), state.get(f"{prefix}kind")
+    if temperature is None:
+        return None
+    same_kind = current is not None and (kind is None or int(kind) == int(current.kind))
+    if same_kind and current is not None and current.temperature.shape == temperature.shape:
+        return current
+    number = 0 if kind is None else int(kind)
+    return _CLASSES[min(number, 1)](torch.ones(temperature.numel()).tolist())
+
+
+_CLASSES: tuple[type[Calibration], ...] = (BeliefTemperature, PignisticTemperature)
+_KINDS = ("BeliefTemperature", "PignisticTemperature")

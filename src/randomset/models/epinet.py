@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from randomset._core.batches import call_with
 from randomset.errors import RandomSetError
-from randomset.models.base import Baseline, Uncertain, from_samples
+from randomset.models.base import Classifier
+from randomset.models.prediction import Prediction
+from randomset.models.registry import register
 
 __all__ = ["Epinet"]
 
 
-class Epinet(Baseline):
+@register("epinet")
+class Epinet(Classifier):
     """Base logits, plus what a small network adds for a random index z, of features without gradient.
 
     f(x, z) = μ(x) + σ_η(sg[φ(x)], z) + scale · σ_prior(sg[φ(x)], z), σ(φ, z) = MLP([φ, z])ᵀ z
@@ -23,7 +27,7 @@ class Epinet(Baseline):
     averages over a fixed set of indices.
 
     Args:
-        backbone: as for every baseline.
+        backbone: as for every classifier.
         num_classes: N.
         index_dim: dimensions of z.
         hidden: width of the small networks.
@@ -33,13 +37,12 @@ class Epinet(Baseline):
         options: `in_features` and `preprocess`.
     """
 
-    method: ClassVar[str] = "epinet"
     indices: Tensor
 
     def __init__(
         self,
         backbone: nn.Module,
-        num_classes: int,
+        num_classes: Any,
         *,
         index_dim: int = 3,
         hidden: int = 50,
@@ -50,10 +53,13 @@ class Epinet(Baseline):
     ) -> None:
         super().__init__(backbone, num_classes, **options)
         if min(index_dim, hidden, samples, draws) < 1:
-            raise RandomSetError("an epinet needs an index, units and samples", got=f"{index_dim}, {hidden}")
+            raise RandomSetError(
+                "index_dim, hidden, samples and draws must be at least 1",
+                got=f"{index_dim}, {hidden}, {samples}, {draws}",
+            )
         self.index_dim, self.hidden, self.prior_scale = index_dim, hidden, prior_scale
         self.samples, self.draws = samples, draws
-        self.layer = nn.Linear(self.in_features, num_classes)
+        self.layer = nn.Linear(self.in_features, self.num_classes)
         self.learned = self._small()
         self.prior = self._small().requires_grad_(False)
         generator = torch.Generator().manual_seed(0)
@@ -61,7 +67,7 @@ class Epinet(Baseline):
 
     @property
     def options(self) -> dict[str, Any]:
-        """The arguments beside backbone and classes."""
+        """The constructor's further arguments."""
         names = ("index_dim", "hidden", "prior_scale", "samples", "draws")
         return {name: getattr(self, name) for name in names}
 
@@ -94,9 +100,9 @@ class Epinet(Baseline):
         matrix = small(both).unflatten(-1, (self.num_classes, self.index_dim))
         return torch.einsum("sbnd,sd->sbn", matrix, indices)
 
-    def forward(self, inputs: Any) -> Tensor:
-        """Return logits (B × draws × N) for indices drawn anew in training, for the fixed ones otherwise."""
-        features = self.features(inputs)
+    def forward(self, *inputs: Any, **named: Any) -> Tensor:
+        """Return logits (B × draws × N), for random indices in training and the fixed ones otherwise."""
+        features = self.features(*inputs, **named)
         indices = self.indices
         if self.training:
             indices = torch.randn(self.draws, self.index_dim).to(features)
@@ -106,9 +112,9 @@ class Epinet(Baseline):
         """Average over the indices."""
         return outputs.float().softmax(-1).mean(1)
 
-    def uncertain(self, inputs: Any) -> Uncertain:
+    def predict_batch(self, inputs: Any) -> Prediction:
         """Average over the fixed indices."""
-        return from_samples(self(inputs).float().softmax(-1).transpose(0, 1))
+        return Prediction.from_samples(call_with(self, inputs).float().softmax(-1).transpose(0, 1))
 
     def default_loss(self) -> nn.Module:
         """Return the cross-entropy, averaged over the indices."""

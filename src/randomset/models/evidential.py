@@ -2,45 +2,48 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from randomset.models.base import Baseline, Uncertain
+from randomset._core.batches import call_with
+from randomset.models.base import Classifier
+from randomset.models.prediction import Prediction
+from randomset.models.registry import register
 
 __all__ = ["Evidential"]
 
 
-class Evidential(Baseline):
+@register("evidential")
+class Evidential(Classifier):
     """Evidence e = softplus(outputs), α = e + 1, p = α / Σα; the vacuity N / Σα is its uncertainty.
 
     The divergence of misleading evidence counts 0.05 from the start, where its paper lets it grow to 1: on
     short schedules that drowned all evidence.
 
     >>> model = Evidential(nn.Linear(4, 8), 3, in_features=8)
-    >>> sorted(model.predict(torch.randn(5, 4))[1])
-    ['vacuity']
+    >>> sorted(model.predict(torch.randn(5, 4)).scores)
+    ['1 - maximum', 'entropy', 'vacuity']
     """
 
-    method: ClassVar[str] = "evidential"
-
-    def __init__(self, backbone: nn.Module, num_classes: int, **options: Any) -> None:
+    def __init__(self, backbone: nn.Module, num_classes: Any, **options: Any) -> None:
         super().__init__(backbone, num_classes, **options)
-        self.layer = nn.Linear(self.in_features, num_classes)
+        self.layer = nn.Linear(self.in_features, self.num_classes)
 
-    def forward(self, inputs: Any) -> Tensor:
+    def forward(self, *inputs: Any, **named: Any) -> Tensor:
         """Return α (B × N)."""
-        return nn.functional.softplus(self.layer(self.features(inputs))) + 1
+        return nn.functional.softplus(self.layer(self.features(*inputs, **named))) + 1
 
     def probabilities(self, outputs: Tensor) -> Tensor:
         """Return the Dirichlet's mean."""
+        outputs = outputs.float()
         return outputs / outputs.sum(-1, keepdim=True)
 
-    def uncertain(self, inputs: Any) -> Uncertain:
+    def predict_batch(self, inputs: Any) -> Prediction:
         """Return the mean and the vacuity."""
-        alpha = self(inputs)
-        return self.probabilities(alpha), {"vacuity": self.num_classes / alpha.sum(-1)}
+        alpha = call_with(self, inputs)
+        return Prediction(self.probabilities(alpha), {"vacuity": self.num_classes / alpha.float().sum(-1)})
 
     def default_loss(self) -> nn.Module:
         """Return the expected squared error with the divergence of misleading evidence."""

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
+from randomset._core.batches import call_with
 from randomset.errors import RandomSetError
-from randomset.models.base import Baseline, Uncertain, from_samples
+from randomset.models.base import Classifier
+from randomset.models.prediction import Prediction
+from randomset.models.registry import register
+
+if TYPE_CHECKING:
+    from randomset.models.training_job import TrainingJob
 
 __all__ = ["FSVI", "function_space_kl"]
 
-_QUICK = 30.0
-"""How many times farther than a mean the logarithm of a deviation moves in a step of Adam: at the usual rate
-it would stay where it started."""
+_LOG_SCALE_RATE = 30.0
+"""How much faster than the means the log-deviations move in a step of Adam; else they would hardly move."""
 
 
-class FSVI(Baseline):
+@register("fsvi")
+class FSVI(Classifier):
     """A last layer with a mean-field Gaussian over its weights, kept near a prior on what it says.
 
     L = E_q[−log p(y | x)] + KL(q(f(X_C)) ‖ p(f(X_C))) / n
@@ -28,7 +34,7 @@ class FSVI(Baseline):
     are given.
 
     Args:
-        backbone: as for every baseline.
+        backbone: as for every classifier.
         num_classes: N.
         num_train: n, how many training samples share one divergence.
         context: inputs to use as context points; without them, points of each batch.
@@ -40,14 +46,13 @@ class FSVI(Baseline):
         options: `in_features` and `preprocess`.
     """
 
-    method: ClassVar[str] = "fsvi"
     context: Tensor | None
     noise: Tensor
 
     def __init__(
         self,
         backbone: nn.Module,
-        num_classes: int,
+        num_classes: Any,
         *,
         num_train: int,
         context: Tensor | None = None,
@@ -60,17 +65,18 @@ class FSVI(Baseline):
         super().__init__(backbone, num_classes, **options)
         if min(num_train, context_size, samples) < 1 or not prior_scale > 0:
             raise RandomSetError(
-                "the numbers of samples or the prior cannot be",
+                "num_train, context_size, samples and prior_scale must be positive",
                 got=f"num_train {num_train}, context_size {context_size}, samples {samples}, "
                 f"prior_scale {prior_scale}",
             )
         self.num_train, self.context_size = num_train, context_size
         self.prior_scale, self.samples = prior_scale, samples
         width = self.in_features + 1
+        num_classes = self.num_classes
         start = nn.Linear(self.in_features, num_classes)
         self.mean = nn.Parameter(torch.cat((start.weight.detach().T, start.bias.detach()[None])))
         # In one row, so that weight decay, which would draw deviations towards one, spares it.
-        self.rho = nn.Parameter(torch.full((width * num_classes,), start_log_scale / _QUICK))
+        self.rho = nn.Parameter(torch.full((width * num_classes,), start_log_scale / _LOG_SCALE_RATE))
         generator = torch.Generator().manual_seed(0)
         self.register_buffer("noise", torch.randn(samples, width, num_classes, generator=generator))
         self.register_buffer("context", context, persistent=False)
@@ -80,17 +86,17 @@ class FSVI(Baseline):
     @property
     def scale(self) -> Tensor:
         """The standard deviation of every weight, (F + 1) × N."""
-        return (_QUICK * self.rho).exp().view_as(self.mean)
+        return (_LOG_SCALE_RATE * self.rho).exp().view_as(self.mean)
 
     @property
     def options(self) -> dict[str, Any]:
-        """The arguments beside backbone and classes."""
+        """The constructor's further arguments."""
         names = ("num_train", "context_size", "prior_scale", "samples")
         return {name: getattr(self, name) for name in names}
 
-    def forward(self, inputs: Any) -> Tensor:
-        """Return logits (B × N) of weights drawn anew in training, of the mean weights otherwise."""
-        features = nn.functional.pad(self.features(inputs), (0, 1), value=1.0)
+    def forward(self, *inputs: Any, **named: Any) -> Tensor:
+        """Return logits (B × N), of freshly drawn weights in training and of the mean weights otherwise."""
+        features = nn.functional.pad(self.features(*inputs, **named), (0, 1), value=1.0)
         if not self.training:
             return features @ self.mean
         points = features
@@ -102,11 +108,16 @@ class FSVI(Baseline):
         noise = torch.randn(self.mean.shape).to(features)
         return features @ (self.mean + self.scale * noise)
 
-    def uncertain(self, inputs: Any) -> Uncertain:
+    def predict_batch(self, inputs: Any) -> Prediction:
         """Average over draws of the weights that are the same for every input."""
-        features = nn.functional.pad(self.features(inputs), (0, 1), value=1.0)
+        features = nn.functional.pad(call_with(self.features, inputs), (0, 1), value=1.0)
         weights = self.mean + self.scale * self.noise
-        return from_samples(torch.einsum("bf,sfn->sbn", features, weights).softmax(-1))
+        return Prediction.from_samples(torch.einsum("bf,sfn->sbn", features, weights).float().softmax(-1))
+
+    @classmethod
+    def train_options(cls, job: TrainingJob) -> dict[str, Any]:
+        """Share the divergence among the training samples."""
+        return {"num_train": job.samples}
 
     def default_loss(self) -> nn.Module:
         """Return the cross-entropy plus the divergence."""

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
 
-from randomset._core.batches import as_floating, evaluating, moved, split_batch
+from randomset._core.batches import as_floating, call_with, evaluating, labelled_batches, moved, split_batch
 from randomset.errors import RandomSetError
-from randomset.models.base import Baseline, Uncertain, from_samples
+from randomset.models.base import Classifier
+from randomset.models.prediction import Prediction, entropy_bits
+from randomset.models.registry import register
 from randomset.models.softmax import Softmax
+
+if TYPE_CHECKING:
+    from randomset.models.storage import Builder
+    from randomset.models.training_job import TrainingJob
 
 __all__ = ["LaplaceBridge", "dirichlet_from_gaussian", "gaussian_from_dirichlet"]
 
 _MOST = 20_000  # weights of a last layer whose full covariance fits into memory
 
 
-class LaplaceBridge(Baseline):
+@register("laplace-bridge")
+class LaplaceBridge(Classifier):
     """A trained softmax network whose last layer has a Gaussian posterior, turned into Dirichlets.
 
     The posterior of the weights is N(w_MAP, (H + δ I)⁻¹) with the curvature H = Σ_n φ φᵀ ⊗ (diag p − p pᵀ)
@@ -38,7 +44,7 @@ class LaplaceBridge(Baseline):
         samples: how many draws to average, as the paper does; 0 takes the closed form.
     """
 
-    method: ClassVar[str] = "laplace-bridge"
+    has_backbone = False
     inputs_basis: Tensor
     inputs_scale: Tensor
     outputs_basis: Tensor
@@ -51,11 +57,11 @@ class LaplaceBridge(Baseline):
         self, network: Softmax, structure: Literal["kron", "full"] = "kron", samples: int = 100
     ) -> None:
         if not isinstance(network, Softmax):
-            raise RandomSetError("a Laplace bridge stands on a Softmax network", got=type(network).__name__)
-        # the network has its own backbone and preprocessing: they are not to be stored twice
+            raise RandomSetError("expected a Softmax network", got=type(network).__name__)
+        # the network has the backbone and preprocessing, which must not be stored twice
         super().__init__(torch.nn.Identity(), network.num_classes, in_features=network.in_features)
         if samples < 0:
-            raise RandomSetError("the number of draws is out of range", got=samples, expected="0 or more")
+            raise RandomSetError("samples is out of range", got=samples, expected="0 or more")
         if structure not in ("kron", "full"):
             raise RandomSetError("unknown structure", got=structure, expected="'kron' or 'full'")
         width, n = network.in_features + 1, network.num_classes
@@ -64,7 +70,7 @@ class LaplaceBridge(Baseline):
                 "the full covariance is too large",
                 got=f"{width} × {n} weights",
                 expected=f"at most {_MOST}",
-                remedy='Take structure="kron"',
+                remedy='Use structure="kron"',
             )
         self.network = network
         self.structure, self.samples = structure, samples
@@ -81,17 +87,15 @@ class LaplaceBridge(Baseline):
 
     @property
     def options(self) -> dict[str, Any]:
-        """The arguments beside the network."""
+        """The constructor's further arguments."""
         return {"structure": self.structure, "samples": self.samples}
 
     @torch.no_grad()
     def fit_posterior(self, batches: Iterable[Any]) -> float:
-        """See the training data once; return the prior precision δ that the evidence prefers.
+        """Fit the posterior in one pass over the training data; return the prior precision δ it chose.
 
-        The data are batches of (inputs, labels), such as a data loader's; a data set is cut into batches.
+        The data are batches of (inputs, labels), such as a data loader's, or a data set.
         """
-        if isinstance(batches, Dataset):
-            batches = DataLoader(batches, batch_size=256)
         width, n = self.in_features + 1, self.num_classes
         kron = self.structure == "kron"
         left = torch.zeros(width, width, dtype=torch.double)
@@ -99,7 +103,7 @@ class LaplaceBridge(Baseline):
         whole = torch.zeros(0 if kron else width * n, 0 if kron else width * n, dtype=torch.double)
         seen = 0
         with evaluating(self.network):
-            for batch in batches:
+            for batch in labelled_batches(batches, 256):
                 inputs, _ = split_batch(batch[:2] if isinstance(batch, (tuple, list)) else batch)
                 features, logits = self._outputs(moved(as_floating(inputs, torch.float32), self.device))
                 features, p = features.cpu(), logits.softmax(-1).cpu()
@@ -131,13 +135,13 @@ class LaplaceBridge(Baseline):
             self.covariance.copy_(basis / (spectrum + self.prior_precision.cpu()) @ basis.T)
         return float(self.prior_precision)
 
-    def features(self, inputs: Any) -> Tensor:
+    def features(self, *inputs: Any, **named: Any) -> Tensor:
         """Return the network's features (B × F)."""
-        return self.network.features(inputs)
+        return self.network.features(*inputs, **named)
 
     def _outputs(self, inputs: Any) -> tuple[Tensor, Tensor]:
         """Return features with a one behind them, and logits, in double precision."""
-        features = self.network.features(inputs)
+        features = call_with(self.network.features, inputs)
         logits = self.network.layer(features).double() / self.network.temperature
         return torch.nn.functional.pad(features.double(), (0, 1), value=1.0), logits
 
@@ -155,28 +159,47 @@ class LaplaceBridge(Baseline):
         covariance = self.covariance.double().view(width, n, width, n)
         return mean, torch.einsum("bi,ikjl,bj->bkl", features, covariance, features)
 
-    def forward(self, inputs: Any) -> Tensor:
+    def forward(self, *inputs: Any, **named: Any) -> Tensor:
         """Return the logarithm of the mean probabilities (B × N)."""
-        return self.uncertain(inputs)[0].clamp_min(torch.finfo(torch.float32).tiny).log()
+        p = self.predict_batch(named or inputs[0]).probabilities
+        return p.clamp_min(torch.finfo(torch.float32).tiny).log()
 
-    def uncertain(self, inputs: Any) -> Uncertain:
+    def predict_batch(self, inputs: Any) -> Prediction:
         """Return the closed form, or the average over draws."""
         if self.prior_precision.isnan():
             raise RandomSetError(
-                "there is no posterior yet", remedy="Call fit_posterior(batches) with the training data first"
+                "the posterior has not been fitted",
+                remedy="Call fit_posterior(batches) with the training data first",
             )
         mean, covariance = self.gaussian(inputs)
         if self.samples:
             root = torch.linalg.cholesky(covariance + 1e-9 * torch.eye(self.num_classes).to(covariance))
             logits = mean + torch.einsum("bkl,sl->sbk", root, self.draws.double())
-            p, scores = from_samples(logits.softmax(-1))
-            return p.float(), {name: score.float() for name, score in scores.items()}
+            return Prediction.from_samples(logits.softmax(-1))
         alpha = dirichlet_from_gaussian(mean, covariance)
         total = alpha.sum(-1, keepdim=True)
         p = alpha / total
         expected = -(p * (torch.digamma(alpha + 1) - torch.digamma(total + 1))).sum(-1)
-        information = (torch.special.entr(p).sum(-1) - expected) / np.log(2)
-        return p.float(), {"mutual information": information.clamp_min(0).float()}
+        information = entropy_bits(p) - expected / np.log(2)
+        return Prediction(p.float(), {"mutual information": information.clamp_min(0).float()})
+
+    @classmethod
+    def train_on(cls, job: TrainingJob) -> LaplaceBridge:
+        """Train a softmax network, or take the one that was trained before, and fit the posterior."""
+        base: Any = job.base or Softmax.train_on(job)
+        bridge = cls(base)
+        bridge.fit_posterior(job.batches())
+        return bridge
+
+    def description(self) -> dict[str, Any]:
+        """Return the description of the network, and the options."""
+        return {"method": self.method, "network": self.network.description(), "options": self.options}
+
+    @classmethod
+    def from_description(cls, description: dict[str, Any], builder: Builder) -> LaplaceBridge:
+        """Build the network, and the posterior that the weights will fill."""
+        network: Any = builder.model(description["network"])
+        return cls(network, **description["options"])
 
 
 def dirichlet_from_gaussian(mean: Tensor, covariance: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +20,11 @@ from randomset.belief.sets_first import over_sets
 from randomset.belief.transforms import belief_from_mass
 from randomset.errors import LabelError, RandomSetError, ShapeError
 
-__all__ = ["NormalisedMassLoss", "RandomSetLoss"]
+if TYPE_CHECKING:
+    from randomset.models.base import Objective
+    from randomset.models.random_set import RandomSetNetwork
+
+__all__ = ["NormalisedMassLoss", "RandomSetLoss", "belief_objective", "logit_objective"]
 
 Numbers = Sequence[float] | Tensor
 AUXILIARY = 0.4
@@ -296,3 +300,38 @@ def _sample_weights(weight: Tensor, logits: Tensor) -> Tensor:
             "a weight is negative or not finite", got=f"from {weight.min().item()} to {weight.max().item()}"
         )
     return weight.to(logits)
+
+
+def belief_objective(
+    network: RandomSetNetwork, alpha: float = 1e-3, beta: float = 1e-3, clip: float | None = None
+) -> Objective:
+    """Attack the loss that a random-set network learns by, of each sample on its own.
+
+    With `clip`, the cross-entropy is computed from beliefs that are clipped to [clip, 1 − clip]: where the
+    network is sure, this loss is flat, and its gradient tells an attacker nothing.
+    """
+    operators = network.operators
+
+    def objective(inputs: Tensor, labels: Tensor) -> Tensor:
+        logits = network(inputs)
+        target = belief_from_classes(labels, operators, logits.dtype)
+        if clip is None:
+            each = nn.functional.binary_cross_entropy_with_logits(logits, target, reduction="none")
+        else:
+            belief = logits.sigmoid().clamp(clip, 1 - clip)
+            each = nn.functional.binary_cross_entropy(belief, target, reduction="none")
+        mass = over_sets(operators.invert_subsets, logits.sigmoid(), operators.footprint)
+        return each.mean(1) + alpha * mass.clamp_max(0).sum(1).neg() + beta * (mass.sum(1) - 1).clamp_min(0)
+
+    return objective
+
+
+def logit_objective(network: RandomSetNetwork) -> Objective:
+    """Attack belief logits themselves: those of sets without the label minus those of sets with it."""
+
+    def objective(inputs: Tensor, labels: Tensor) -> Tensor:
+        logits = network(inputs)
+        inside = belief_from_classes(labels, network.operators, logits.dtype)
+        return (logits * (1 - 2 * inside)).mean(1)
+
+    return objective

@@ -1,52 +1,51 @@
-"""RandomSetNetwork: any backbone with a random-set head, from training to the saved file."""
+"""RandomSetNetwork: any backbone with a random-set head."""
 
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from randomset._core.batches import (
-    as_floating,
-    call_with,
-    cut_into_batches,
-    evaluating,
-    feature_tensor,
-    flat_features,
-    inputs_alone,
-    moved,
-    width_of,
-)
-from randomset._core.progress import progress_bar
+from randomset._core.batches import call_with, feature_tensor
 from randomset.backbones.surgery import is_taken_from, last_linear, removed
 from randomset.belief.budget import Budget
 from randomset.belief.operators import BudgetOperators
 from randomset.belief.random_set import RandomSet
 from randomset.belief.repair import Repair
-from randomset.errors import RandomSetError, ShapeError
-from randomset.models import storage
-from randomset.models.calibration import Calibration
+from randomset.errors import FileFormatError, RandomSetError
+from randomset.models.base import Classifier, LogProbabilities, Objective
+from randomset.models.calibration import Calibration, calibration_from_spec, calibration_from_state
 from randomset.models.head import RandomSetHead
-from randomset.models.loss import RandomSetLoss
+from randomset.models.loss import RandomSetLoss, belief_objective, logit_objective
+from randomset.models.registry import register
+from randomset.models.temperature import CalibrationReport, calibrate_random_set
 
-__all__ = ["PignisticLogits", "RandomSetNetwork"]
+if TYPE_CHECKING:
+    from randomset.models.storage import Builder
+    from randomset.models.training_job import TrainingJob
+
+__all__ = ["RandomSetNetwork"]
+
+_N = TypeVar("_N", bound="RandomSetNetwork")
 
 
-class RandomSetNetwork(nn.Module):
+@register("rsnn")
+class RandomSetNetwork(Classifier):
     """A backbone that yields features, and a head that turns them into belief logits.
 
     Args:
-        backbone: a module that yields features (B × F), maps (B × F × H × W) or tokens (B × T × F), the
-            latter two averaged; a whole classifier goes to `from_classifier`.
-        budget: the sets of classes to have an output for.
-        in_features: F, if the backbone does not tell it as `num_features` or by its last layer.
+        backbone: a module that yields features (B × F), maps (B × F × H × W) or tokens (B × T × F); maps and
+            tokens are averaged. For a complete classifier, use `from_classifier`.
+        budget: the sets of classes that have an output.
+        in_features: F, if the backbone does not state it as `num_features` or through its last layer.
         hidden: widths of ReLU layers in the head; the paper's are (1024, 512).
         dropout: the share of features that the head drops in training.
-        preprocess: a module that sees the inputs first, such as `Standardise`.
+        preprocess: a module applied to the inputs first, such as `Standardise`.
         freeze_backbone: whether to train the head alone.
 
     >>> budget = Budget.from_sets([{"cat", "dog"}], ["cat", "dog", "car"])
@@ -57,8 +56,10 @@ class RandomSetNetwork(nn.Module):
     torch.Size([5, 3])
     """
 
+    bounded = True
+    builds_on_meta = False  # the operators of a budget are computed from its sets
+
     calibration: Calibration | None
-    preprocess: nn.Module | None
 
     def __init__(
         self,
@@ -71,35 +72,24 @@ class RandomSetNetwork(nn.Module):
         preprocess: nn.Module | None = None,
         freeze_backbone: bool = False,
     ) -> None:
-        super().__init__()
-        if not isinstance(backbone, nn.Module):
-            raise RandomSetError(
-                "the backbone is no torch module",
-                got=type(backbone).__name__,
-                remedy="randomset.backbones.architectures has some: small_cnn(), mlp(64), resnet(18), …",
-            )
-        self.preprocess = preprocess
-        self.backbone = backbone
-        self.head = RandomSetHead(in_features or width_of(backbone), budget, hidden, dropout=dropout)
-        second = getattr(backbone, "auxiliary_features", None)
-        self.auxiliary_head = RandomSetHead(second, budget) if isinstance(second, int) else None
+        classes = budget.num_classes if isinstance(budget, Budget) else 2  # the head says what is wrong
+        super().__init__(backbone, classes, in_features=in_features, preprocess=preprocess)
+        self.head = RandomSetHead(self.in_features, budget, hidden, dropout=dropout)
+        auxiliary = getattr(backbone, "auxiliary_features", None)
+        self.auxiliary_head = RandomSetHead(auxiliary, budget) if isinstance(auxiliary, int) else None
         self.calibration = None
-        self.replaced_layer: str | None = None
-        self.notes: dict[str, Any] = {}
-        """Anything that JSON can hold, saved with the network, such as what it was trained on."""
-        self._unseen = False  # whether a classifier's forward has yet to be watched
-        self.backbone_frozen = False
+        self._unverified = False  # whether a classifier's forward has yet to be checked
         self.freeze_backbone(freeze_backbone)
 
     @classmethod
     def from_classifier(
-        cls, model: nn.Module, budget: Budget, *, layer: str | None = None, **options: Any
-    ) -> RandomSetNetwork:
-        """Build from a classifier, whose last linear layer makes way for a random-set head.
+        cls: type[_N], model: nn.Module, budget: Budget, *, layer: str | None = None, **options: Any
+    ) -> _N:
+        """Build from a classifier, whose last linear layer is replaced by a random-set head.
 
-        The model itself is left as it is; the network works on a copy. Models of torchvision, timm, Hugging
-        Face and plain ones are understood; where the layer is not clear, the error names those that fit, and
-        `layer` chooses. Further options are those of the class.
+        The network works on a copy of the model. Models of torchvision, timm and Hugging Face and plain ones
+        are understood; if it is ambiguous which layer to replace, the error lists the candidates, and `layer`
+        chooses. Further options are those of the class.
 
         >>> classifier = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3), nn.Softmax(-1))
         >>> network = RandomSetNetwork.from_classifier(classifier, Budget.powerset(3))
@@ -107,11 +97,11 @@ class RandomSetNetwork(nn.Module):
         ('2', torch.Size([5, 7]))
         """
         if not isinstance(model, nn.Module):
-            raise RandomSetError("the classifier is no torch module", got=type(model).__name__)
+            raise RandomSetError("the classifier must be a torch.nn.Module", got=type(model).__name__)
         name = last_linear(model, layer, budget.num_classes)
         backbone = copy.deepcopy(model)
         network = cls(backbone, budget, in_features=removed(backbone, name), **options)
-        network.replaced_layer, network._unseen = name, True
+        network.replaced_layer, network._unverified = name, True
         return network
 
     # -- parts ----------------------------------------------------------------------------------
@@ -120,6 +110,11 @@ class RandomSetNetwork(nn.Module):
     def budget(self) -> Budget:
         """The budget whose sets are the outputs."""
         return self.head.budget
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The names of the classes, in label order."""
+        return self.budget.classes
 
     @property
     def operators(self) -> BudgetOperators:
@@ -131,104 +126,72 @@ class RandomSetNetwork(nn.Module):
         """The device of the head, to which `predict` moves its inputs."""
         return self.operators.sizes.device
 
-    def freeze_backbone(self, frozen: bool = True) -> RandomSetNetwork:
-        """Train the head alone: the backbone's weights and running statistics stay as they are."""
-        if frozen or self.backbone_frozen:
-            self.backbone.requires_grad_(not frozen)
-        self.backbone_frozen = frozen
-        return self.train(self.training)
+    @property
+    def dtype(self) -> torch.dtype:
+        """The floating-point type of the head."""
+        return next(self.head.parameters()).dtype
 
-    def train(self, mode: bool = True) -> RandomSetNetwork:
-        """Set the mode; a frozen backbone stays in evaluation mode."""
-        super().train(mode)
-        if self.backbone_frozen:
-            self.backbone.eval()
-        return self
+    @property
+    def options(self) -> dict[str, Any]:
+        """The constructor's further arguments, as JSON can hold them."""
+        return {"hidden": list(self.head.hidden), "dropout": self.head.dropout}
 
     # -- forward --------------------------------------------------------------------------------
 
     def forward(self, *inputs: Any, **named: Any) -> Tensor:
-        """Return belief logits (B × |O|); in training a backbone with an auxiliary output gives a pair."""
+        """Return belief logits (B × |O|); in training, a backbone with an auxiliary output gives a pair."""
         if self.auxiliary_head is None or not self.backbone.training:
             return self.head(self.features(*inputs, **named))
-        if self.preprocess is not None:
-            inputs, named = self._preprocessed(inputs, named)
-        main, second = self.backbone(*inputs, **named)
-        return self.head(main), self.auxiliary_head(second)  # type: ignore[return-value]
+        inputs, named = self._preprocessed(inputs, named)
+        main, auxiliary = self.backbone(*inputs, **named)
+        return self.head(main), self.auxiliary_head(auxiliary)  # type: ignore[return-value]
 
-    def features(self, *inputs: Any, **named: Any) -> Tensor:
-        """Return what the backbone yields, as (B × F)."""
-        if self.preprocess is not None:
-            inputs, named = self._preprocessed(inputs, named)
-        if self._unseen and not torch.compiler.is_compiling():
-            output = self._watched(inputs, named)
-        else:
-            output = feature_tensor(self.backbone(*inputs, **named))
-        return flat_features(output, channels_first=output.dim() > 3)
-
-    def _preprocessed(self, inputs: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        assert self.preprocess is not None
-        if inputs:
-            return (self.preprocess(inputs[0]), *inputs[1:]), named
-        if len(named) != 1:
-            raise RandomSetError(
-                "it is not clear which input is to be preprocessed",
-                got=", ".join(named) or "none",
-                remedy="Give that input first and without its name",
-            )
-        return (), {name: self.preprocess(value) for name, value in named.items()}
-
-    def _watched(self, inputs: tuple[Any, ...], named: dict[str, Any]) -> Tensor:
-        """See, once, whether what leaves a classifier is what reached the layer that was taken out."""
+    def _backbone_output(self, inputs: tuple[Any, ...], named: dict[str, Any]) -> Tensor:
+        if not self._unverified or torch.compiler.is_compiling():
+            return super()._backbone_output(inputs, named)
+        # Once: does the classifier return what reached the layer that was replaced?
         assert self.replaced_layer is not None
         seen: list[Tensor] = []
-        place = self.backbone.get_submodule(self.replaced_layer)
-        hook = place.register_forward_hook(lambda _, args, output: seen.append(output))
+        layer = self.backbone.get_submodule(self.replaced_layer)
+        hook = layer.register_forward_hook(lambda _, args, output: seen.append(output))
         try:
             output = feature_tensor(self.backbone(*inputs, **named))
         finally:
             hook.remove()
         if not seen or not is_taken_from(output, seen[-1]):
             raise RandomSetError(
-                "the model changes what its last layer gives",
-                got=f"an output of {type(self.backbone).__name__} that is not that of {self.replaced_layer}",
+                "the model changes the output of its last layer",
+                got=f"{type(self.backbone).__name__}, whose output is not that of {self.replaced_layer}",
                 expected="a model that returns logits, without a softmax in its forward",
-                remedy="Leave the softmax out, or name another layer with layer=…",
+                remedy="Remove the softmax, or name another layer with layer=…",
             )
-        self._unseen = False
+        self._unverified = False
         return output
+
+    def probabilities(self, outputs: Tensor) -> Tensor:
+        """Return BetP (B × N) of belief logits, uncalibrated: what validation measures."""
+        return RandomSet.from_logits(outputs, self.operators).pignistic
+
+    def diagnostics(self, outputs: Tensor) -> dict[str, Tensor]:
+        """Return how many beliefs were invalid, and how much of their mass was negative."""
+        validity = RandomSet.from_logits(outputs, self.operators).validity
+        return {"invalid": validity.repaired.float(), "negative_mass": validity.negative}
+
+    def default_loss(self) -> RandomSetLoss:
+        """Return the paper's loss."""
+        return RandomSetLoss(self.budget)
 
     # -- prediction -----------------------------------------------------------------------------
 
-    @torch.no_grad()
     def predict(
-        self,
-        inputs: Any,
-        *,
-        calibrated: bool = True,
-        repair: Repair = "clip",
-        batch_size: int = 256,
-        progress: bool | None = None,
+        self, inputs: Any, *, batch_size: int = 256, progress: bool | None = None, **options: Any
     ) -> RandomSet:
-        """Predict a random set for each input, in evaluation mode and without gradients.
+        """Predict a random set for each input; options are `calibrated` and `repair`: see `Classifier`."""
+        return super().predict(inputs, batch_size=batch_size, progress=progress, **options)  # type: ignore[return-value]
 
-        Inputs are a tensor or an array, cut into batches of `batch_size`; a data set; or a data loader or any
-        other iterable of batches, from which labels are set aside. They move to the network's device; the
-        answer is on the device of the tensor that came in, on the CPU for everything else. A calibration that
-        the network has is used unless `calibrated=False`.
-        """
-        batches, total, home = cut_into_batches(inputs, batch_size)
-        shown = False if progress is None and (total or 2) < 2 else progress
-        parts: list[RandomSet] = []
-        with evaluating(self), progress_bar("predicting", total, shown) as advance:
-            for batch in batches:
-                found = as_floating(inputs_alone(batch), self._floating())
-                logits = call_with(self, moved(found, self.device))
-                parts.append(self.random_set(logits, calibrated=calibrated, repair=repair).to(home))
-                advance(1)
-        if not parts:
-            raise ShapeError("there is nothing to predict", got="no batch", expected="at least one input")
-        return parts[0] if len(parts) == 1 else RandomSet.concatenate(parts)
+    def predict_batch(self, inputs: Any, *, calibrated: bool = True, repair: Repair = "clip") -> RandomSet:
+        """Predict one batch; a calibration is applied unless `calibrated=False`."""
+        return self.random_set(call_with(self, inputs), calibrated=calibrated, repair=repair)
 
     def random_set(self, logits: Tensor, *, calibrated: bool = True, repair: Repair = "clip") -> RandomSet:
         """Turn belief logits of this network into a random set."""
@@ -236,60 +199,120 @@ class RandomSetNetwork(nn.Module):
             return self.calibration.random_set(logits, self.operators, repair)
         return RandomSet.from_logits(logits, self.operators, repair)
 
-    def probabilities(self, outputs: Tensor) -> Tensor:
-        """Return BetP (B × N) of belief logits, as they are: what validation measures."""
-        return RandomSet.from_logits(outputs, self.operators).pignistic
-
-    def diagnostics(self, outputs: Tensor) -> dict[str, Tensor]:
-        """Return what else validation should measure, one number for each sample."""
-        validity = RandomSet.from_logits(outputs, self.operators).validity
-        return {"invalid": validity.repaired.float(), "negative_mass": validity.negative}
-
-    def default_loss(self) -> RandomSetLoss:
-        """Return the loss that trains this network if no other is named."""
-        return RandomSetLoss(self.budget)
-
-    def as_logits(self, *, calibrated: bool = True) -> PignisticLogits:
-        """Return a module that gives log BetP (B × N), so that softmax-based tools work unchanged.
+    def as_logits(self, *, calibrated: bool = True) -> LogProbabilities:
+        """Return a module in evaluation mode that yields log BetP (B × N), for tools that expect logits.
 
         >>> network = RandomSetNetwork(nn.Linear(8, 16), Budget.powerset(3))
         >>> x = torch.randn(5, 8)
         >>> torch.allclose(network.as_logits()(x).softmax(-1), network.predict(x).pignistic)
         True
         """
-        return PignisticLogits(self, calibrated)
+        return _PignisticLogits(self, calibrated).eval()
 
-    def _floating(self) -> torch.dtype:
-        return next(self.head.parameters()).dtype
+    def objectives(self) -> dict[str, Objective]:
+        """Return the paper's loss, the same clipped as in the authors' code, and the belief logits."""
+        return {
+            "own loss": belief_objective(self),
+            "own loss clipped": belief_objective(self, clip=1e-7),
+            "belief logits": logit_objective(self),
+        }
+
+    def softmax_counterpart(self) -> nn.Module:
+        """Return a linear layer with N outputs on the same features."""
+        return _SoftmaxCounterpart(self)
+
+    # -- after training -------------------------------------------------------------------------
+
+    def calibrate(self, data: Any, **options: Any) -> CalibrationReport:
+        """Fit a temperature to held-out data and keep it: see `randomset.calibrate`."""
+        return calibrate_random_set(self, data, **options)
+
+    @classmethod
+    def train_on(cls: type[_N], job: TrainingJob) -> _N:
+        """Choose the sets, train the network on them, and calibrate it if there are validation data."""
+        from randomset.models.set_selection import select_sets  # imports scikit-learn, which is slow
+
+        budget = select_sets(job)
+        config = job.config
+        options = {"hidden": config.hidden, "dropout": 0.1 if job.reads_tokens else 0.0}
+        parts = job.parts()
+        if config.freeze:  # consumes the random numbers that the head on the backbone itself used to take
+            RandomSetHead(parts["in_features"], budget, config.hidden)
+        elif config.from_first:
+            parts["backbone"].load_state_dict(job.artifacts["plain"].backbone.state_dict())
+        network = cls(budget=budget, **parts, **options)
+        start = " from the plain network's backbone" if config.from_first else ""
+        job.log(f"Training the random-set network{start} …")
+        job.fit(network, loss=RandomSetLoss(budget, config.alpha, config.beta))
+        return network
 
     # -- files ----------------------------------------------------------------------------------
 
     def save(self, folder: str | Path) -> Path:
-        """Write `model.safetensors`, which holds all there is to know, and `budget.json` beside it."""
-        return storage.save(self, Path(folder).expanduser())
+        """Write `model.safetensors`, which holds everything, and a readable `budget.json` beside it."""
+        folder = super().save(folder)
+        self.budget.save(folder / "budget.json")
+        return folder
+
+    def description(self) -> dict[str, Any]:
+        """Return what a file must hold beside the weights to build the network again."""
+        return {
+            **super().description(),
+            "budget": json.loads(self.budget.to_json()),
+            "calibration": None if self.calibration is None else self.calibration.spec,
+        }
 
     @classmethod
-    def load(
-        cls, folder: str | Path, backbone: nn.Module | None = None, preprocess: nn.Module | None = None
-    ) -> RandomSetNetwork:
-        """Read what `save` wrote, onto the CPU and in evaluation mode; nothing in the file is executed.
+    def from_description(cls: type[_N], description: dict[str, Any], builder: Builder) -> _N:
+        """Build the network that `description` describes, with untrained weights."""
+        options, budget = description["options"], Budget.from_json(json.dumps(description["budget"]))
+        preprocess, backbone = builder.preprocess(description), builder.backbone(description)
+        builder.check_widths([description["in_features"], *options["hidden"], len(budget)])
+        network = cls(
+            backbone,
+            budget,
+            in_features=description["in_features"],
+            preprocess=preprocess,
+            freeze_backbone=bool(description["frozen"]),
+            **options,
+        )
+        network.calibration = calibration_from_spec(description["calibration"])
+        weights = (tensor for name, tensor in builder.state.items() if name.startswith("head.layers."))
+        precision = next((tensor.dtype for tensor in weights), torch.float32)
+        if not precision.is_floating_point:
+            raise FileFormatError("the weights are not floating-point numbers", got=str(precision))
+        return network.to(precision)
 
-        A backbone of `randomset.backbones.architectures` is built again. For any other, give one of the same
-        architecture; for a network that came from a classifier, give such a classifier. The same holds for
-        preprocessing other than `Standardise`.
-        """
-        return storage.load(cls, Path(folder).expanduser(), backbone, preprocess)
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        """Take over a calibration that the weights were saved with, or its absence."""
+        self.calibration = calibration_from_state(state_dict, f"{prefix}calibration.", self.calibration)
+        if self.calibration is not None:
+            self.calibration.to(self.device)
+        super()._load_from_state_dict(state_dict, prefix, *rest)
 
 
-class PignisticLogits(nn.Module):
+class _PignisticLogits(LogProbabilities):
     """A network whose output is log BetP: its softmax is the pignistic probability."""
 
     def __init__(self, network: RandomSetNetwork, calibrated: bool = True) -> None:
-        super().__init__()
-        self.network, self.calibrated = network, calibrated
+        super().__init__(network)
+        self.calibrated = calibrated
 
     def forward(self, *inputs: Any, **named: Any) -> Tensor:
         """Return log BetP (B × N)."""
-        logits = self.network(*inputs, **named)
-        betp = self.network.random_set(logits, calibrated=self.calibrated).pignistic
+        network: Any = self.model
+        betp = network.random_set(network(*inputs, **named), calibrated=self.calibrated).pignistic
         return betp.clamp_min(torch.finfo(betp.dtype).tiny).log()
+
+
+class _SoftmaxCounterpart(nn.Module):
+    """A softmax model on the backbone of a random-set network: the same features, N logits."""
+
+    def __init__(self, network: RandomSetNetwork) -> None:
+        super().__init__()
+        self.network = network
+        self.layer = nn.Linear(network.in_features, network.num_classes).to(next(network.head.parameters()))
+
+    def forward(self, *inputs: Any, **named: Any) -> Tensor:
+        """Return logits (B × N)."""
+        return self.layer(self.network.features(*inputs, **named))

@@ -1,199 +1,232 @@
-"""Networks in files: one safetensors file whose header says how to build the network again. Never pickle."""
+"""Models in files: one safetensors file whose header says how to build the model again. Never pickle.
+
+A description in a file is not trusted: it may claim any class, size or network. Backbones are built without
+memory first where their library allows it, and never larger than the weights in the same file.
+"""
 
 from __future__ import annotations
 
 import copy
 import json
 import platform
+from collections.abc import Mapping
 from contextlib import nullcontext
 from operator import mul
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from randomset import backbones
-from randomset._core.files import check_version, save_tensors
-from randomset.backbones import library
-from randomset.backbones.preprocessing import Standardise
+from randomset._core.files import check_version, expanded, save_tensors
+from randomset.backbones import Standardise, library
 from randomset.backbones.surgery import removed
-from randomset.belief.budget import Budget
 from randomset.errors import FileFormatError, RandomSetError, WriteError
-from randomset.models.calibration import calibration_from_spec
+from randomset.models.base import Classifier
+from randomset.models.registry import classifier_class
 
-if TYPE_CHECKING:
-    from randomset.models.random_set import RandomSetNetwork
-
-__all__ = ["WEIGHTS", "built_backbone", "load", "save"]
+__all__ = ["WEIGHTS", "Builder", "load", "save"]
 
 WEIGHTS = "model.safetensors"
+_FORMAT, _VERSION = "randomset.model", 1
 
-_FORMAT, _VERSION = "randomset.network", 1
 
+def save(model: Classifier, folder: str | Path) -> Path:
+    """Write a model into a folder; an existing file is replaced only once the new one is complete."""
+    import randomset
 
-def save(network: RandomSetNetwork, folder: Path) -> Path:
-    """Write a network into a folder; what is there already is replaced only once the new file is whole."""
+    folder = expanded(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise WriteError("the folder cannot be made", folder, error) from None
-    header = {"network": json.dumps(_description(network), ensure_ascii=False)}
-    save_tensors(network.state_dict(), folder / WEIGHTS, header)
-    network.budget.save(folder / "budget.json")
+        raise WriteError("cannot create the folder", folder, error) from None
+    versions = {"randomset": randomset.__version__, "torch": torch.__version__}
+    header = {
+        **{"format": _FORMAT, "version": _VERSION, "model": model.description(), "notes": model.notes},
+        "versions": {**versions, "python": platform.python_version()},
+    }
+    save_tensors(model.state_dict(), folder / WEIGHTS, {"model": json.dumps(header, ensure_ascii=False)})
     return folder
 
 
 def load(
-    kind: type[RandomSetNetwork], folder: Path, backbone: nn.Module | None, preprocess: nn.Module | None
-) -> RandomSetNetwork:
-    """Build the network that a folder describes, and fill in its weights."""
-    from safetensors import SafetensorError, safe_open
-
+    folder: str | Path, backbone: nn.Module | None = None, preprocess: nn.Module | None = None
+) -> Classifier:
+    """Read a model of any class from a folder, on the CPU and in evaluation mode."""
+    folder = expanded(folder)
     path = folder / WEIGHTS if folder.is_dir() else folder
     if not path.is_file():
         raise FileFormatError(
-            "there is no network here",
+            "there is no model here",
             got=str(folder),
-            expected=f"a folder with {WEIGHTS}, written by RandomSetNetwork.save or randomset train",
+            expected=f"a folder with {WEIGHTS}, written by `save` or `randomset train`",
         )
     try:
         with safe_open(str(path), framework="pt") as file:
-            header = (file.metadata() or {}).get("network")
+            metadata = file.metadata() or {}
             state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as error:
-        raise FileFormatError("the file is not whole, or no safetensors", got=f"{path}: {error}") from None
-    description = _checked(header, path)
-    if preprocess is None and description.get("preprocess") == "Standardise" and "preprocess.mean" in state:
-        mean = state["preprocess.mean"]
-        preprocess = Standardise(torch.zeros_like(mean), torch.ones_like(mean))
-    network = _built(kind, description, backbone, preprocess, state)
-    precision = next((t.dtype for name, t in state.items() if name.startswith("head.layers.")), torch.float32)
-    if not precision.is_floating_point:
-        raise FileFormatError("the weights are no numbers of floating point", got=f"{path}: {precision}")
-    network.to(precision)
+        raise FileFormatError("the file is damaged, or not safetensors", got=f"{path}: {error}") from None
+    header = _header(metadata, path)
+    builder = Builder(state, backbone, preprocess)
     try:
-        network.load_state_dict(state)
-    except RuntimeError as error:
-        raise FileFormatError(
-            "the weights do not fit the network" + (" with this backbone" if backbone is not None else ""),
-            got=f"{path}: {str(error).splitlines()[-1].strip()}",
-            remedy="Give a backbone of the architecture that was saved" if backbone is not None else "",
-        ) from None
-    return network.eval()
-
-
-def _description(network: RandomSetNetwork) -> dict[str, Any]:
-    import randomset
-
-    preprocess = network.preprocess
-    return {
-        "format": _FORMAT,
-        "version": _VERSION,
-        "budget": json.loads(network.budget.to_json()),
-        "backbone": network.backbone.spec if isinstance(network.backbone, backbones.Backbone) else None,
-        "backbone_class": type(network.backbone).__name__,
-        "replaced_layer": network.replaced_layer,
-        "head": {
-            "in_features": network.head.in_features,
-            "hidden": list(network.head.hidden),
-            "dropout": network.head.dropout,
-        },
-        "preprocess": None if preprocess is None else type(preprocess).__name__,
-        "calibration": None if network.calibration is None else network.calibration.spec,
-        "frozen": network.backbone_frozen,
-        "notes": network.notes,
-        "versions": {
-            "randomset": randomset.__version__,
-            "torch": torch.__version__,
-            "python": platform.python_version(),
-        },
-    }
-
-
-def _checked(header: str | None, path: Path) -> dict[str, Any]:
-    try:
-        description = json.loads(header or "null")
-    except (ValueError, RecursionError):
-        description = None
-    if not isinstance(description, dict) or description.get("format") != _FORMAT:
-        raise FileFormatError(
-            "the file holds no random-set network", got=str(path), expected="a file of RandomSetNetwork.save"
-        )
-    check_version(description.get("version"), _VERSION, "the network", path)
-    return description
-
-
-def _built(
-    kind: type[RandomSetNetwork],
-    description: dict[str, Any],
-    backbone: nn.Module | None,
-    preprocess: nn.Module | None,
-    state: dict[str, Tensor],
-) -> RandomSetNetwork:
-    try:
-        head, spec, layer = description["head"], description["backbone"], description["replaced_layer"]
-        budget = Budget.from_json(json.dumps(description["budget"]))
-        if description["preprocess"] is not None and preprocess is None:
-            raise RandomSetError(
-                "the network's preprocessing is not one of ours",
-                got=str(description["preprocess"]),
-                remedy="Build it and give it: RandomSetNetwork.load(folder, preprocess=…)",
-            )
-        if backbone is None:
-            if spec is None:
-                raise RandomSetError(
-                    "the network's backbone is not one of ours",
-                    got=description["backbone_class"],
-                    remedy="Build it and give it: RandomSetNetwork.load(folder, backbone=…)",
-                )
-            backbone = built_backbone(spec, state)
-        _check_room([head["in_features"], *head["hidden"], len(budget)], state)
-        if layer is not None and isinstance(_part(backbone, layer), nn.Linear):
-            backbone = copy.deepcopy(backbone)
-            removed(backbone, layer)
-        network = kind(
-            backbone,
-            budget,
-            in_features=head["in_features"],
-            hidden=head["hidden"],
-            dropout=head["dropout"],
-            preprocess=preprocess,
-            freeze_backbone=bool(description["frozen"]),
-        )
-        network.replaced_layer = layer
-        network.calibration = calibration_from_spec(description["calibration"])
-        network.notes = dict(description["notes"])
+        description = _translated(header, state)
+        builder.check(description)
+        model = builder.model(description)
+        model.notes = dict(header["notes"])
     except RandomSetError:
         raise
-    except Exception as error:  # of torch and of libraries, whatever they meet in a description that is wrong
-        raise FileFormatError("the description of the network is not whole", got=f"{error!r:.200}") from None
-    return network
-
-
-def built_backbone(spec: dict[str, Any], state: dict[str, Tensor]) -> backbones.Backbone:
-    """Build the backbone that a file describes, unless it is larger than the weights in the same file.
-
-    It is built without memory first, where its library can: a description may claim anything.
-    """
-    library.check_spec(spec)
-    names = backbones.names(spec)
-    with library.from_file(state) if any(":" in name for name in names) else nullcontext():
-        if not any(name.startswith(("timm:", "torchvision:")) for name in names):
-            with torch.device("meta"):
-                sketch = backbones.build(spec["name"], **spec["options"])
-            _check_room([sum(p.numel() for p in sketch.parameters()), 1], state)
-        return backbones.build(spec["name"], **spec["options"])
-
-
-def _check_room(widths: list[int], state: dict[str, Tensor]) -> None:
-    """Refuse layers of these widths where a file has fewer weights."""
-    room = sum(tensor.numel() for tensor in state.values())
-    if not all(type(width) is int for width in widths) or sum(map(mul, widths, widths[1:])) > room:
+    except Exception as error:  # torch and other libraries, on a description that is wrong
+        raise FileFormatError("cannot build the model in the file", got=f"{path}: {error!r:.200}") from None
+    try:
+        model.load_state_dict(state)
+    except RuntimeError as error:
         raise FileFormatError(
-            "the description of the network is not that of its weights", got=f"layers of {widths!r:.80}"
+            "the weights do not fit the model" + (" with this backbone" if backbone is not None else ""),
+            got=f"{path}: {str(error).splitlines()[-1].strip()}",
+            remedy="Pass a backbone of the architecture that was saved" if backbone is not None else "",
+        ) from None
+    return model.eval()
+
+
+class Builder:
+    """Builds models from the descriptions in a file, with a user's backbone and preprocessing if given."""
+
+    def __init__(
+        self,
+        state: Mapping[str, Tensor],
+        backbone: nn.Module | None = None,
+        preprocess: nn.Module | None = None,
+    ) -> None:
+        self.state = dict(state)
+        self._backbone, self._preprocess = backbone, preprocess
+
+    def model(self, description: dict[str, Any]) -> Classifier:
+        """Build a model, of which only the weights are missing."""
+        model = classifier_class(description["method"]).from_description(description, self)
+        model.replaced_layer = description.get("replaced_layer")
+        return model
+
+    def backbone(self, description: dict[str, Any]) -> nn.Module:
+        """Return the user's backbone, or build the one that is described."""
+        backbone, layer = self._backbone, description.get("replaced_layer")
+        if backbone is None:
+            spec = description["backbone"]
+            if spec is None:
+                raise RandomSetError(
+                    "the model's backbone is not one of randomset.backbones",
+                    got=str(description.get("backbone_class")),
+                    remedy="Build it and pass it: load(folder, backbone=…)",
+                )
+            return self._built(spec)
+        if layer is not None and isinstance(dict(backbone.named_modules()).get(layer), nn.Linear):
+            backbone = copy.deepcopy(backbone)
+            removed(backbone, layer)
+        return backbone
+
+    def preprocess(self, description: dict[str, Any]) -> nn.Module | None:
+        """Return the user's preprocessing, or an empty `Standardise` that the weights will fill."""
+        kind, channels = description.get("preprocess"), description.get("channels")
+        if self._preprocess is not None or kind is None:
+            return self._preprocess
+        if kind != "Standardise" or channels is None:
+            raise RandomSetError(
+                "the model's preprocessing is not one of randomset.backbones",
+                got=str(kind),
+                remedy="Build it and pass it: load(folder, preprocess=…)",
+            )
+        return Standardise(torch.zeros(channels), torch.ones(channels))
+
+    def check(self, description: dict[str, Any]) -> None:
+        """Refuse a description that is not that of the weights, before any memory is taken."""
+        cls = classifier_class(description["method"])
+        if self._backbone is not None or not cls.builds_on_meta or _names_library(description):
+            return
+        with torch.device("meta"):
+            sketch = self.model(description).state_dict()
+        wrong = [name for name in {**sketch, **self.state} if name not in sketch or name not in self.state]
+        wrong += [
+            name for name in sketch if name in self.state and sketch[name].shape != self.state[name].shape
+        ]
+        if wrong:
+            raise FileFormatError("the description of the model does not match its weights", got=wrong[0])
+
+    def check_widths(self, widths: list[int]) -> None:
+        """Refuse layers of these widths if the file has fewer weights."""
+        available = sum(tensor.numel() for tensor in self.state.values())
+        if not all(type(width) is int for width in widths) or sum(map(mul, widths, widths[1:])) > available:
+            raise FileFormatError(
+                "the description of the model does not match its weights", got=f"layers of {widths!r:.80}"
+            )
+
+    def _built(self, spec: dict[str, Any]) -> nn.Module:
+        library.check_spec(spec)
+        names = backbones.names(spec)
+        with library.from_file(self.state) if any(":" in name for name in names) else nullcontext():
+            if not any(name.startswith(("timm:", "torchvision:")) for name in names):
+                with torch.device("meta"):
+                    sketch = backbones.build(spec["name"], **spec["options"])
+                self.check_widths([sum(p.numel() for p in sketch.parameters()), 1])
+            return backbones.build(spec["name"], **spec["options"])
+
+
+def _names_library(description: dict[str, Any]) -> bool:
+    """Say whether a backbone of another library is described, which cannot be built without memory."""
+    parts = [*description.get("members", []), *([description["network"]] if "network" in description else [])]
+    if parts:
+        return any(map(_names_library, parts))
+    return any(":" in name for name in backbones.names(description.get("backbone")))
+
+
+# -- headers of this and earlier versions -------------------------------------------------------------
+
+
+def _header(metadata: Mapping[str, str], path: Path) -> dict[str, Any]:
+    """Parse the header, which earlier versions called "network" or "rival"."""
+    key = next((key for key in ("model", *_EARLIER) if key in metadata), "")
+    try:
+        header = json.loads(metadata.get(key, "null"))
+    except (ValueError, RecursionError):
+        header = None
+    wanted = _EARLIER.get(key, _FORMAT)
+    if not isinstance(header, dict) or header.get("format") != wanted:
+        raise FileFormatError(
+            "the file does not hold a model of randomset",
+            got=str(path),
+            expected="a file written by Classifier.save or randomset train",
         )
+    check_version(header.get("version"), _VERSION, "the model", path)
+    return header
 
 
-def _part(module: nn.Module, name: str) -> nn.Module | None:
-    return dict(module.named_modules()).get(name)
+_EARLIER = {"network": "randomset.network", "rival": "randomset.rival"}
+
+
+def _translated(header: dict[str, Any], state: Mapping[str, Tensor]) -> dict[str, Any]:
+    """Return the description in a header, translated from those of earlier versions."""
+    if header["format"] == "randomset.rival":
+        return _from_rival(header["model"])
+    if header["format"] == "randomset.network":
+        head, mean = header["head"], state.get("preprocess.mean")
+        return {
+            **{name: header[name] for name in ("backbone", "backbone_class", "replaced_layer", "preprocess")},
+            **{name: header[name] for name in ("frozen", "budget", "calibration")},
+            "method": "rsnn",
+            "in_features": head["in_features"],
+            "channels": None if mean is None else len(mean),
+            "options": {"hidden": head["hidden"], "dropout": head["dropout"]},
+        }
+    return header["model"]
+
+
+def _from_rival(model: dict[str, Any]) -> dict[str, Any]:
+    description = {"options": {}, **model}
+    if "members" in model:
+        description["members"] = [_from_rival(member) for member in model["members"]]
+    elif "network" in model:
+        description["network"] = _from_rival(model["network"])
+    else:
+        description["preprocess"] = None if model["channels"] is None else "Standardise"
+    return description

@@ -14,7 +14,6 @@ from randomset.data.conversion import png_from_image
 from randomset.data.sources import Source
 from randomset.evaluation.ood import Threshold
 from randomset.evaluation.result import Evaluation
-from randomset.models.random_set import RandomSetNetwork
 from randomset.report.detection_figures import right_answers
 
 __all__ = ["gallery_of"]
@@ -92,7 +91,7 @@ def _samples(
     if not len(inputs):
         return []
     found, classes = result.predictions[name], result.classes
-    answer = model.predict(inputs, progress=False) if isinstance(model, RandomSetNetwork) else None
+    answer = model.predict(inputs, progress=False) if model.bounded else None
     samples = []
     for number, row in enumerate(rows):
         p = found.probabilities[row]

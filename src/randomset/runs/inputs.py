@@ -14,8 +14,7 @@ from randomset.errors import FileFormatError, ShapeError
 if TYPE_CHECKING:
     from randomset.data.sources import Source
     from randomset.evaluation import Evaluation
-    from randomset.models.base import Baseline
-    from randomset.models.random_set import RandomSetNetwork
+    from randomset.models.base import Classifier
 
 __all__ = ["TOKENIZER", "NetworkInputs", "as_measured", "few", "own_data"]
 
@@ -26,9 +25,7 @@ TOKENIZER = "tokenizer"
 class NetworkInputs:
     """Loads sources as a run recorded its own: size, columns, scale; `remarks` say what was converted."""
 
-    def __init__(
-        self, network: RandomSetNetwork | Baseline, run: Path, strict: bool, text_column: str | None = None
-    ) -> None:
+    def __init__(self, network: Classifier, run: Path, strict: bool, text_column: str | None = None) -> None:
         _check_notes(network.notes, run)
         self.notes, self.run, self.strict, self.text_column = network.notes, run, strict, text_column
         self.config = network.notes.get("config") or {}

@@ -20,15 +20,14 @@ from randomset.runs.inputs import TOKENIZER
 if TYPE_CHECKING:
     from randomset.data.sources import Source
     from randomset.evaluation.ood import Threshold
-    from randomset.models.base import Baseline
-    from randomset.models.random_set import RandomSetNetwork
-    from randomset.training.method import MethodConfig
+    from randomset.models.base import Classifier
+    from randomset.training.config import TrainConfig
 
 __all__ = ["seconds_of", "train_run"]
 
 
 def train_run(
-    settings: MethodConfig,
+    settings: TrainConfig,
     out: Path,
     *,
     budget: Path | None = None,
@@ -59,13 +58,9 @@ def train_run(
     from randomset.evaluation.ood import Threshold
     from randomset.evaluation.prediction import predictions_of
     from randomset.evaluation.predictor import as_predictor
-    from randomset.models import Softmax
-    from randomset.models.random_set import RandomSetNetwork
-    from randomset.training.environment import epoch_lines
-    from randomset.training.method import train_method
+    from randomset.models import load as load_model
+    from randomset.training import train
     from randomset.training.preparation import backbone_for, backbone_name
-    from randomset.training.rival_storage import load_model, save_rival
-    from randomset.training.rivals import train_rival
 
     if ":" in settings.backbone:  # before the data are read, which may take long
         check_name(settings.backbone)
@@ -98,22 +93,17 @@ def train_run(
     )
     shared: dict[str, Any] = {
         **{"rows": parts.train, "val_rows": parts.validation, "out": out, "resume": resume},
-        "say": say,
-        "callbacks": [] if say_epoch is None else [epoch_lines(say_epoch)],
     }
-    model: RandomSetNetwork | Baseline
+    model: Classifier
     with _undone(out, resume), _clock(out / "seconds.json", resume) as seconds:
-        if settings.method == "rsnn":
-            result = train_method(settings, data.inputs, data.labels, data.classes, budget=family, **shared)
-            model = result.network
+        if base is not None:
+            shared["base"] = load_model(base)
+            if not seconds:  # what was spent before an interruption includes it already
+                seconds.append(float(shared["base"].notes.get("seconds", 0.0)))
+        result = train(settings, data.inputs, data.labels, data.classes, budget=family, **shared)
+        model = result.model
+        if model.bounded:
             say(str(result.fit))
-        else:
-            known = None if base is None else load_model(base)
-            if isinstance(known, Softmax):
-                if not seconds:  # what was spent before an interruption has it already
-                    seconds.append(float(known.notes.get("seconds", 0.0)))
-                shared["base"] = known
-            model = train_rival(settings, data.inputs, data.labels, data.classes, **shared)
     found, entropy = _measured(model, tested), None
     if len(parts.validation):
         entropy = predictions_of(as_predictor(model), data.part(parts.validation), "validation").prediction
@@ -127,10 +117,7 @@ def train_run(
         "test": found,
         "seconds": sum(seconds),
     }
-    if isinstance(model, RandomSetNetwork):
-        model.save(out)
-    else:
-        save_rival(model, out)
+    model.save(out)
     threshold = None
     if entropy is not None:
         threshold = Threshold.keeping(0.95, entropy.scores["entropy"], "entropy")
@@ -194,7 +181,7 @@ def _sized(size: int | None) -> Callable[[Source], Source]:
     return read
 
 
-def _reader(settings: MethodConfig, out: Path, say: Callable[[str], object]) -> Callable[[Source], Source]:
+def _reader(settings: TrainConfig, out: Path, say: Callable[[str], object]) -> Callable[[Source], Source]:
     """Return what turns texts into tokens, and keep the tokenizer in the run folder."""
     from randomset.backbones.text import load_tokenizer, most_tokens, tokenised
 
@@ -234,11 +221,11 @@ def _fitting_budget(path: Path, data: Source) -> Any:
     return family
 
 
-def _measured(model: RandomSetNetwork | Baseline, tested: Source) -> dict[str, Any]:
+def _measured(model: Classifier, tested: Source) -> dict[str, Any]:
     """Measure what was held back; a set-valued label is met by any of its classes."""
-    from randomset.evaluation.calibration import reliability
     from randomset.evaluation.prediction import predictions_of
     from randomset.evaluation.predictor import as_predictor
+    from randomset.models.calibration_error import calibration_error
 
     if not len(tested):
         return {}
@@ -248,6 +235,6 @@ def _measured(model: RandomSetNetwork | Baseline, tested: Source) -> dict[str, A
     return {
         "samples": len(tested),
         "accuracy": right.double().mean().item(),
-        "ece": reliability(found.confidence, right).error,
+        "ece": calibration_error(found.confidence, right),
         **({} if width is None else {"credal_width": width.double().mean().item()}),
     }

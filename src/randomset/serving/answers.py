@@ -10,15 +10,14 @@ from torch import Tensor
 from randomset.errors import ShapeError
 from randomset.evaluation.ood import Threshold
 from randomset.evaluation.predictor import Prediction
-from randomset.models.base import Baseline
-from randomset.models.random_set import RandomSetNetwork
+from randomset.models.base import Classifier
 
 __all__ = ["Answers", "classes_of"]
 
 
-def classes_of(model: RandomSetNetwork | Baseline) -> Sequence[str]:
-    """Return the names of the classes; a baseline keeps them in its notes."""
-    return model.notes["classes"] if isinstance(model, Baseline) else model.budget.classes
+def classes_of(model: Classifier) -> Sequence[str]:
+    """Return the names of the classes."""
+    return model.classes
 
 
 class Answers:
@@ -34,19 +33,18 @@ class Answers:
 
     def __init__(
         self,
-        model: RandomSetNetwork | Baseline,
+        model: Classifier,
         inputs: Tensor,
         batch_size: int = 256,
         name: str = "the inputs",
         threshold: Threshold | None = None,
     ) -> None:
-        self.classes, self.answer = classes_of(model), None
+        self.classes = classes_of(model)
+        self.answer: Any = None
         try:
-            if isinstance(model, RandomSetNetwork):
-                self.answer = model.predict(inputs, batch_size=batch_size, progress=False)
-                found = Prediction.from_random_set(self.answer)
-            else:
-                found = Prediction(*model.predict(inputs, batch_size=batch_size))
+            answer: Any = model.predict(inputs, batch_size=batch_size, progress=False)
+            self.answer = answer if model.bounded else None
+            found = Prediction.from_random_set(answer) if model.bounded else answer
         except RuntimeError as error:  # torch's own words on shapes that do not fit
             raise ShapeError(
                 "the network cannot take these inputs",

@@ -22,9 +22,8 @@ from randomset.data.conversion import converted
 from randomset.data.pictures import pixels_from_picture
 from randomset.errors import FileFormatError, MissingPackageError, RandomSetError, ShapeError
 from randomset.evaluation.ood import Threshold
-from randomset.models.random_set import RandomSetNetwork
+from randomset.models import load as load_model
 from randomset.serving.answers import Answers, classes_of
-from randomset.training.rival_storage import load_model
 
 __all__ = ["Answer", "Limits", "ServedModel", "TooLarge"]
 
@@ -251,7 +250,7 @@ class ServedModel:
         import randomset
 
         model, threshold = self.model, self.threshold
-        network = model if isinstance(model, RandomSetNetwork) else None
+        network: Any = model if model.bounded else None
         family = None if network is None else network.budget.with_universal_set()
         sets = [] if family is None else [list(family.names_of(i)) for i in range(len(family))]
         return {

@@ -14,21 +14,17 @@ from randomset._core.files import expanded, read_document, write_document
 from randomset.budgeting.checks import check_num_sets
 from randomset.budgeting.reduce import check_reducer
 from randomset.errors import FileFormatError, RandomSetError
+from randomset.models.registry import classifier_class
 from randomset.training.recipe import Recipe
 
-__all__ = ["METHODS", "MethodConfig"]
+__all__ = ["TrainConfig"]
 
 _FORMAT, _VERSION = "randomset.run", 1
 
-METHODS = (
-    *("rsnn", "softmax", "temperature", "ensemble", "laplace-bridge", "fsvi", "epinet"),
-    *("mc-dropout", "evidential"),
-)
-
 
 @dataclass(frozen=True)
-class MethodConfig:
-    """Everything that decides how a network comes about; saved as `config.json` in the run folder."""
+class TrainConfig:
+    """Everything that determines how a model is trained; saved as `config.json` in the run folder."""
 
     source: str = ""
     method: str = "rsnn"
@@ -59,12 +55,12 @@ class MethodConfig:
     def plan(self, samples: int | None = None, epochs: int | None = None, *, plain: bool = False) -> Recipe:
         """Return the recipe with this configuration's changes.
 
-        The faster head is for random-set heads: rivals, and the plain network that comes first, learn as with
-        "fast", since a softmax head at that rate can destroy the backbone.
+        The faster head is for random-set heads: baselines, and the plain network that comes first, learn as
+        with "fast", since a softmax head at that rate can destroy the backbone.
 
-        Without a batch size, few samples are cut into about twenty batches, so that an epoch has some steps.
-        Weights that were trained before move at a tenth of the fast recipe's rate, unless they are frozen;
-        the head on them, which was not, at all of it.
+        Without a batch size, small data sets are cut into about twenty batches, so that an epoch has some
+        steps. Pretrained weights move at a tenth of the fast recipe's rate, unless they are frozen; the new
+        head moves at the full rate.
         """
         name = self.recipe
         if name == "fast-head" and (plain or self.method != "rsnn"):
@@ -77,61 +73,58 @@ class MethodConfig:
         size = (few and min(few, recipe.batch_size)) if self.batch_size is None else self.batch_size
         return Recipe.named(recipe, batch_size=size)
 
-    def checked(self) -> MethodConfig:
-        """Return itself if it can be followed, or say what cannot: before any work, before any file."""
+    def checked(self) -> TrainConfig:
+        """Return the configuration if it is valid; raise before any work or file otherwise."""
         self.plan()
         if self.first_epochs is not None:
             self.plan(epochs=self.first_epochs)
         if not is_whole(self.seed, 0):
-            raise RandomSetError("seed is out of range", got=self.seed, expected="a whole number from 0")
+            raise RandomSetError("seed is out of range", got=self.seed, expected="a non-negative integer")
         check_num_sets(
             0 if is_whole(self.num_sets, 0) else self.num_sets, 2
-        )  # how many there are is seen later
+        )  # the number of classes is not known yet
         for name in ("alpha", "beta", "validation", "calibration", "test"):
             value = getattr(self, name)
             if not is_number(value):
-                raise RandomSetError(f"{name} is out of range", got=value, expected="a number from 0")
+                raise RandomSetError(f"{name} is out of range", got=value, expected="a non-negative number")
         held = {name: getattr(self, name) for name in ("validation", "calibration", "test")}
         if sum(value for value in held.values() if not is_whole(value, 1)) >= 1:
             raise RandomSetError(
-                "nothing is left to train on",
+                "no samples are left to train on",
                 got=" and ".join(f"{name} {value}" for name, value in held.items()),
-                expected="shares whose sum is below 1, or whole numbers of samples",
+                expected="shares that sum to less than 1, or numbers of samples",
             )
         if not all(is_whole(width, 1) for width in self.hidden):
-            raise RandomSetError(
-                "the hidden layers have no widths", got=self.hidden, expected="whole numbers from 1"
-            )
+            raise RandomSetError("hidden is out of range", got=self.hidden, expected="positive integers")
         for name in ("size", "width", "max_tokens"):
             if getattr(self, name) is not None and not is_whole(getattr(self, name), 1):
                 raise RandomSetError(f"{name} is out of range", got=getattr(self, name), expected="1 or more")
-        if self.method not in METHODS:
-            raise RandomSetError("unknown method", got=self.method, expected=f"one of {', '.join(METHODS)}")
+        classifier_class(self.method)
         if self.freeze and self.weights == "none":
             raise RandomSetError(
-                "a backbone without trained weights would stay as it was drawn",
+                "freezing a backbone without pretrained weights would leave it random",
                 got="freeze without weights",
-                remedy="Give weights: default, or a file",
+                remedy="Pass weights: default, or a file",
             )
         if self.from_first and (self.freeze or self.method != "rsnn"):
             raise RandomSetError(
-                "there is no first network to start from",
+                "from_first needs a plain network to start from",
                 got="from_first with " + ("freeze" if self.freeze else f"the method {self.method}"),
                 expected="a random-set network whose backbone is trained",
             )
         if self.freeze and self.recipe == "text" and self.learning_rate is None:
             raise RandomSetError(
-                "the recipe for texts fine-tunes: it would hardly move a head that learns alone",
+                "the recipe for texts is for fine-tuning: its rate is too low for a head alone",
                 got="freeze with the recipe text",
-                remedy="Leave the recipe away, or give a learning rate",
+                remedy="Omit the recipe, or pass a learning rate",
             )
         for name in ("source", "backbone", "reducer", "recipe", "weights", "label_column", "text_column"):
             value = getattr(self, name)
             if not isinstance(value, str) and (value is not None or not name.endswith("_column")):
-                raise RandomSetError(f"{name} is no text", got=value)
+                raise RandomSetError(f"{name} must be a string", got=value)
         for name in ("freeze", "from_first"):
             if not isinstance(getattr(self, name), bool):
-                raise RandomSetError(f"{name} is neither true nor false", got=getattr(self, name))
+                raise RandomSetError(f"{name} must be true or false", got=getattr(self, name))
         check_reducer(self.reducer)
         return self
 
@@ -143,7 +136,7 @@ class MethodConfig:
         write_document(content, path, _FORMAT, _VERSION, indent=2)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> MethodConfig:
+    def load(cls, path: str | os.PathLike[str]) -> TrainConfig:
         """Read what `save` wrote, from a run folder or the file itself."""
         path = expanded(path)
         file = path / "config.json" if path.is_dir() else path
@@ -155,4 +148,4 @@ class MethodConfig:
         try:
             return cls(**{**fields, "hidden": tuple(fields.get("hidden", ()))}).checked()
         except (TypeError, RandomSetError) as error:
-            raise FileFormatError("the configuration cannot be followed", got=f"{file}: {error}") from None
+            raise FileFormatError("the configuration is invalid", got=f"{file}: {error}") from None

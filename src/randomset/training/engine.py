@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from contextlib import nullcontext
@@ -11,15 +12,17 @@ import lightning
 import torch
 from torch import Tensor, nn
 from torchmetrics import MeanMetric
-from torchmetrics.classification import BinaryCalibrationError
 
 from randomset._core.batches import as_floating, call_with, feature_tensor, split_batch
 from randomset.errors import LabelError, RandomSetError, ShapeError
+from randomset.models.calibration_error import NUM_BINS, calibration_gaps
 from randomset.training.augmentation import shifted_and_flipped
 from randomset.training.loaders import seed_everything, seed_from
 from randomset.training.recipe import Recipe
 
 __all__ = ["Engine"]
+
+epochs_logger = logging.getLogger("randomset.training.epochs")
 
 
 class Engine(lightning.LightningModule):
@@ -43,7 +46,8 @@ class Engine(lightning.LightningModule):
         """The loss of the first batch: what the weights gave before they were trained."""
         self.ignored = getattr(loss, "ignore_index", -100)
         self.means = nn.ModuleDict()
-        self.calibration_error = BinaryCalibrationError(n_bins=15, norm="l1")
+        self.gaps = torch.zeros(NUM_BINS + 1, dtype=torch.double)
+        """Calibration gaps of this validation, and last the number of samples."""
 
     # -- training -------------------------------------------------------------------------------
 
@@ -109,6 +113,10 @@ class Engine(lightning.LightningModule):
         self.history.append({"epoch": self.current_epoch + 1, "step": self.global_step, **row})
         for logger in self.loggers:
             logger.log_metrics(row, step=self.global_step)
+        if self.trainer.is_global_zero:
+            text = f"epoch {self.current_epoch + 1}: loss {row['loss']:.4f}"
+            text += f", validation accuracy {row['val_accuracy']:.2%}" if "val_accuracy" in row else ""
+            epochs_logger.info(f"{text}, {row['samples_per_second']:.0f} samples/s")
 
     def optimizer_step(
         self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Any = None
@@ -153,15 +161,17 @@ class Engine(lightning.LightningModule):
         used = torch.ones_like(right) if labels.dim() > 1 else labels != self.ignored
         self._note("val_accuracy", right[used].float())
         self._note("val_nll", -hit[used].clamp_min(1e-12).log())
-        self.calibration_error.update(confidence[used].clamp(0, 1), right[used].int())
+        gaps = calibration_gaps(confidence[used], right[used])
+        self.gaps = self.gaps.to(gaps.device) + torch.cat((gaps, gaps.new_tensor([int(used.sum())])))
 
     def on_validation_epoch_end(self) -> None:  # noqa: D102
         self.measured = {name: mean.compute().item() for name, mean in self.means.items()}  # type: ignore[operator]
         for mean in self.means.values():
             mean.reset()  # type: ignore[operator]
-        if self.calibration_error.update_called:
-            self.measured["val_ece"] = self.calibration_error.compute().item()
-        self.calibration_error.reset()
+        gaps = self.trainer.strategy.reduce(self.gaps.to(self.device), reduce_op="sum")
+        if gaps[-1]:
+            self.measured["val_ece"] = (gaps[:-1].abs().sum() / gaps[-1]).item()
+        self.gaps = torch.zeros_like(self.gaps)
         for name, value in self.measured.items():  # for callbacks such as early stopping
             self.log(name, value, prog_bar=name == "val_accuracy", logger=False)
 

@@ -1,4 +1,4 @@
-"""Around a training: its loggers, its random numbers, and quiet."""
+"""The environment of a training: loggers, random state, and the verbosity of Lightning."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import importlib.util
 import logging
 import random
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import torch
 
-__all__ = ["epoch_lines", "loggers", "own_random_numbers", "quiet"]
+__all__ = ["loggers", "preserve_random_state", "quiet_lightning"]
 
 
 def loggers(folder: Path | None, given: Any) -> Any:
-    """Return the user's loggers and, where a run folder and TensorBoard are there, TensorBoard's."""
+    """Return the user's loggers, and TensorBoard's if there is a run folder and TensorBoard is installed."""
     found = [] if given in (None, False) else list(given) if isinstance(given, (list, tuple)) else given
     if folder is None or given is False or not isinstance(found, list):
         return found or False
@@ -30,8 +30,8 @@ def loggers(folder: Path | None, given: Any) -> Any:
 
 
 @contextmanager
-def own_random_numbers() -> Iterator[None]:
-    """Leave the generators of the process as they were."""
+def preserve_random_state() -> Iterator[None]:
+    """Restore the global random state afterwards."""
     python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
     with torch.random.fork_rng():
         try:
@@ -42,8 +42,8 @@ def own_random_numbers() -> Iterator[None]:
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
-    """Leave out what Lightning says of hardware, and its advice that does not hold here."""
+def quiet_lightning() -> Iterator[None]:
+    """Silence Lightning's hardware notes, and advice that does not apply here."""
     log = logging.getLogger("lightning.pytorch")
     level = log.level
     log.setLevel(logging.WARNING)
@@ -64,25 +64,3 @@ def quiet() -> Iterator[None]:
             yield
         finally:
             log.setLevel(level)
-
-
-def epoch_lines(say: Callable[[str], object]) -> Any:
-    """Return a Lightning callback that says one line for each epoch: for log files, where no bar is shown."""
-    from lightning import Callback
-
-    class EpochLines(Callback):
-        def on_train_epoch_start(self, trainer: Any, engine: Any) -> None:
-            self._say(engine.history)
-
-        def on_train_end(self, trainer: Any, engine: Any) -> None:
-            self._say(engine.history)
-
-        def _say(self, history: list[dict[str, float]]) -> None:
-            if not history:
-                return
-            row = history[-1]
-            text = f"epoch {int(row['epoch'])}: loss {row['loss']:.4f}"
-            text += f", validation accuracy {row['val_accuracy']:.2%}" if "val_accuracy" in row else ""
-            say(text + f", {row['samples_per_second']:.0f} samples/s")
-
-    return EpochLines()

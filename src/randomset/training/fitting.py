@@ -1,4 +1,4 @@
-"""`fit`: train a network on Lightning, and leave behind a run folder that can be gone on from."""
+"""`fit`: train a module on Lightning, with a resumable run folder."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from randomset.errors import (
     RandomSetError,
     RandomSetWarning,
 )
-from randomset.training.calibration import CalibrationReport, calibrate
-from randomset.training.environment import loggers, own_random_numbers, quiet
+from randomset.models.temperature import CalibrationReport
+from randomset.training.environment import loggers, preserve_random_state, quiet_lightning
 from randomset.training.loaders import (
     EpochLoader,
     seed_everything,
@@ -62,7 +62,7 @@ def fit(
     precision: str | None = None,
     **trainer_options: Any,
 ) -> FitReport:
-    """Train a network in place.
+    """Train a network in place; it ends in evaluation mode.
 
     Args:
         network: a `RandomSetNetwork`, or any module whose outputs the loss understands.
@@ -81,9 +81,9 @@ def fit(
         resume: whether to go on from the run folder's last checkpoint, or the path of another one. If the
             folder has none, training starts from the beginning; if its last one is damaged, it goes on from
             the one before, with a warning.
-        keep: which weights the network has in the end. "best" needs a run folder and validation data.
-        calibrated: whether to calibrate the network on the validation data afterwards; None does where both
-            the network and the data allow it.
+        keep: which weights the network ends with. "best" needs a run folder and validation data.
+        calibrated: whether to calibrate the network on the validation data afterwards; None does so for
+            random-set networks, if there are validation data.
         checkpoint_steps: batches between two checkpoints within an epoch; None goes by the clock.
         checkpoint_minutes: minutes between two checkpoints within an epoch.
         workers: processes that read a data set; None means two, on systems where this is safe.
@@ -151,7 +151,7 @@ def fit(
             from_previous=start is not None and start.resolve() == (place / "previous.ckpt").resolve(),
         )
         callbacks.append(keeper)
-    home, mode = _device_of(network), network.training
+    home = _device_of(network)
     options = {
         "accelerator": "auto",
         "logger": loggers(folder, trainer_options.pop("logger", None)),
@@ -164,7 +164,7 @@ def fit(
         **({"devices": int(os.environ["LOCAL_WORLD_SIZE"])} if "LOCAL_WORLD_SIZE" in os.environ else {}),
         **trainer_options,
     }
-    with quiet(), own_random_numbers():
+    with quiet_lightning(), preserve_random_state():
         seed_everything(seed_from(seed, begun))
         network.train()
         trainer = lightning.Trainer(max_epochs=plan.epochs, callbacks=callbacks, **options)
@@ -183,11 +183,11 @@ def fit(
                 "the training cannot be taken up from the checkpoint", got=f"{start}: {error!r:.200}"
             ) from error
         finally:
-            network.to(home).train(mode)
+            network.to(home).eval()
     if keep == "best" and place is not None and (place / "best.ckpt").exists():
         engine.load_state_dict(checked_checkpoint(place / "best.ckpt", engine)["state_dict"])
     history = engine.history or (resumed["history"] if resumed else [])
-    wanted = hasattr(network, "calibration") if calibrated is None else calibrated
+    wanted = getattr(network, "bounded", False) if calibrated is None else calibrated
     calibration = None
     if wanted and validated:
         held = data["val_dataloaders"] if val is not None else train.val_dataloader()
@@ -275,7 +275,7 @@ def _calibrated(
     if isinstance(held, EpochLoader):
         held.shared = False
     try:
-        return calibrate(network, held, ignore_index=getattr(loss, "ignore_index", -100), progress=progress)
+        return network.calibrate(held, ignore_index=getattr(loss, "ignore_index", -100), progress=progress)
     except LabelError as error:
         if insist:
             raise

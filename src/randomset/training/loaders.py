@@ -20,6 +20,7 @@ from torch.utils.data import (
     TensorDataset,
 )
 
+from randomset._core.batches import labelled_batches, paired
 from randomset.errors import RandomSetError, ShapeError
 
 __all__ = ["EpochLoader", "seed_everything", "seed_from", "training_loader", "validation_loader"]
@@ -214,42 +215,14 @@ def validation_loader(data: Any, batch_size: int, workers: int) -> Any:
     return _batched(data, "validation", batch_size, workers, shuffle=False)
 
 
-def _batched(data: Any, what: str, batch_size: int, workers: int, **order: Any) -> Any:
-    data = _paired(data)
+def _batched(data: Any, purpose: str, batch_size: int, workers: int, **order: Any) -> Any:
+    data = paired(data)
     if isinstance(data, IterableDataset):
         return DataLoader(data, batch_size, num_workers=workers)
     if isinstance(data, Dataset):
         return EpochLoader(data, batch_size, num_workers=workers, **order)
-    return _iterable(data, what)
-
-
-def _paired(data: Any) -> Any:
-    """Take a tuple of tensors, (inputs, labels) and perhaps weights, for the data set that it means."""
-    if (
-        isinstance(data, tuple)
-        and len(data) > 1
-        and all(isinstance(part, (Tensor, np.ndarray)) for part in data)
-    ):
-        data = tuple(torch.as_tensor(part) for part in data)
-        if len({len(part) for part in data}) > 1:
-            raise ShapeError("inputs and labels differ in number", got=[len(part) for part in data])
-        return TensorDataset(*data)
-    return data
-
-
-def _iterable(data: Any, what: str) -> Any:
-    if not hasattr(data, "__iter__") or isinstance(data, Tensor):
-        raise RandomSetError(
-            f"the {what} data are of no known kind",
-            got=type(data).__name__,
-            expected="a data set, a data loader or a Lightning data module",
-            remedy="Two tensors are given as (inputs, labels), or as TensorDataset(inputs, labels)",
-        )
-    if isinstance(data, (list, tuple)):
-        if not data:
-            raise ShapeError(f"there are no {what} data", got="no batch", expected="at least one")
-        return _Batches(data)
-    return data
+    batches = labelled_batches(data, batch_size, purpose)
+    return _Batches(batches) if isinstance(batches, (list, tuple)) else batches
 
 
 class _Batches:

@@ -1,15 +1,18 @@
-"""What a training starts from: the backbone that a name means, its weights, and features that are kept."""
+"""What training starts from: the backbone behind a name, its preprocessing, and cached features."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.utils.data import Subset, TensorDataset
 
@@ -27,20 +30,23 @@ __all__ = [
     "backbone_for",
     "backbone_name",
     "features_of",
-    "kept_features",
+    "frozen_features",
+    "log_pretrained_inputs",
     "preprocess_for",
-    "say_habits",
     "scaled_features",
 ]
 
 
+logger = logging.getLogger("randomset.training")
+
+
 def are_tokens(inputs: Tensor) -> bool:
-    """Say whether inputs are numbers of tokens (n × T), not features."""
+    """Return whether inputs are token ids (n × T) rather than features."""
     return inputs.dim() == 2 and inputs.dtype == torch.long
 
 
 def backbone_name(name: str, inputs: Tensor) -> str:
-    """Say what "auto" means for inputs of this shape: an MLP, a small CNN, or a ResNet for larger images.
+    """Resolve "auto" for inputs of this shape: an MLP, a small CNN, or a ResNet for larger images.
 
     >>> backbone_name("auto", torch.zeros(2, 3, 96, 128))
     'resnet18'
@@ -54,9 +60,9 @@ def backbone_name(name: str, inputs: Tensor) -> str:
 
 
 def backbone_for(name: str, inputs: Tensor, width: int | None = None, weights: str = "none") -> nn.Module:
-    """Build the backbone that a name means for inputs of this shape, with layers of a width if one is given.
+    """Build a backbone by name for inputs of this shape, optionally with layers of a given width.
 
-    `weights` is "none", a file, or "default": those that are published for a network of another library.
+    `weights` is "none", a file, or "default": those published for a network of another library.
 
     >>> backbone_for("auto", torch.zeros(2, 1, 28, 28)).spec["name"]
     'small_cnn'
@@ -64,17 +70,17 @@ def backbone_for(name: str, inputs: Tensor, width: int | None = None, weights: s
     name = backbone_name(name, inputs)
     if are_tokens(inputs) and not name.startswith("hf:"):
         raise RandomSetError(
-            "texts need a network that reads them",
+            "texts need a text encoder as backbone",
             got=name,
-            remedy="Name one of Hugging Face's, or a folder with one: --backbone hf:MODEL",
+            remedy="Name a Hugging Face model, or a folder with one: --backbone hf:MODEL",
         )
     if ":" in name:
         return _foreign(name, inputs, width, weights)
     if weights == "default":
         raise RandomSetError(
-            "there are no published weights for a backbone of ours",
+            "no weights are published for this backbone",
             got=name,
-            remedy=f"Take another library's, such as timm:{name} or torchvision:{name}, or name a file",
+            remedy=f"Use another library's, such as timm:{name} or torchvision:{name}, or name a file",
         )
     backbone = _ours(name, inputs, width)
     if weights != "none":
@@ -84,7 +90,9 @@ def backbone_for(name: str, inputs: Tensor, width: int | None = None, weights: s
 
 def _foreign(name: str, inputs: Tensor, width: int | None, weights: str) -> nn.Module:
     if width is not None:
-        raise RandomSetError("the width of another library's network is fixed", got=f"{name}, {width} wide")
+        raise RandomSetError(
+            "width applies to the backbones of randomset only", got=f"{name} with width {width}"
+        )
     if inputs.dim() == 2 and not are_tokens(inputs):
         raise RandomSetError(
             "this backbone takes images or texts", got=f"{name} for features", expected="mlp"
@@ -120,28 +128,28 @@ def _ours(name: str, inputs: Tensor, width: int | None) -> nn.Module:
         raise RandomSetError("unknown backbone", got=name, expected=expected)
     if name == "small_cnn" and height != across:
         raise RandomSetError(
-            "small_cnn takes square images", got=f"{height} × {across}", remedy="Take resnet18"
+            "small_cnn takes square images", got=f"{height} × {across}", remedy="Use resnet18"
         )
     return builders[name]()
 
 
 def preprocess_for(backbone: nn.Module, inputs: Tensor, rows: Tensor | None = None) -> Standardise | None:
-    """Return what comes before the backbone: what its weights are used to, or what the data are like."""
+    """Return the preprocessing: with the statistics of the pretrained weights, or else of the data."""
     if are_tokens(inputs):
         return None
     habits = getattr(backbone, "habits", None)
     if habits is None:
         return Standardise.from_data(inputs, rows)
     mean, std = torch.tensor(habits.mean), torch.tensor(habits.std)
-    if inputs.shape[1] != len(mean):  # grey images, repeated for a network of colours
+    if inputs.shape[1] != len(mean):  # grey images, repeated for a network trained on colour
         mean, std = mean.mean().expand(inputs.shape[1]), std.mean().expand(inputs.shape[1])
     return Standardise(mean, std)
 
 
-def say_habits(backbone: nn.Module, say: Callable[[str], object]) -> None:
-    """Say what a user should know of the weights that a backbone came with."""
+def log_pretrained_inputs(backbone: nn.Module) -> None:
+    """Log what a user should know about the weights that a backbone came with."""
     if remark := getattr(getattr(backbone, "habits", None), "remark", ""):
-        say(f"The weights: {remark}.")
+        logger.info(f"The weights: {remark}.")
 
 
 def features_of(
@@ -151,28 +159,24 @@ def features_of(
     layer: str | None = None,
     progress: bool | None = None,
 ) -> Tensor:
-    """Put inputs through a network, in batches that are read when their turn comes: (n × F)."""
+    """Return a network's features (n × F), reading inputs batch by batch."""
     places = torch.arange(len(inputs)) if rows is None else rows
     batches = EpochLoader(Subset(TensorDataset(inputs), places.tolist()), 256, shuffle=False)
-    batches.shared = False  # every process wants all features
+    batches.shared = False  # every process needs all features
     return torch.from_numpy(extract_features(model, batches, layer=layer, progress=progress)[0])
 
 
-def kept_features(
+def frozen_features(
     backbone: nn.Module,
     preprocess: nn.Module | None,
     inputs: Tensor,
     progress: bool | None = None,
-    say: Callable[[str], object] = lambda text: None,
 ) -> Tensor:
-    """Return what a backbone that is not trained makes of inputs, from disk if that was computed before.
+    """Return the features of a backbone that is not trained, from the cache on disk if they are there.
 
-    The file's name is a checksum of the weights, the preprocessing and the data; it lies in the folder that
-    RANDOMSET_CACHE names, or in the user's cache.
+    The cache file is named by a checksum of the weights, the preprocessing and the data; it lies in the
+    folder RANDOMSET_CACHE, or in the user's cache.
     """
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
     model = nn.Sequential(nn.Identity() if preprocess is None else preprocess, backbone)
     usual = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "randomset"
     folder = Path(os.environ.get("RANDOMSET_CACHE") or usual) / "features"
@@ -180,33 +184,33 @@ def kept_features(
     try:
         features = load_file(path)["features"]
         if features.dim() == 2 and len(features) == len(inputs) and features.isfinite().all():
-            say(f"Features were computed before: {path}.")
+            logger.info(f"Using cached features: {path}.")
             return features
     except (OSError, SafetensorError, KeyError):
         pass
-    say("Computing features once …")
+    logger.info("Computing features once …")
     features = features_of(model, inputs, layer="1", progress=progress)
     if not features.isfinite().all():
         raise RandomSetError(
-            "the backbone makes no finite features of the data",
+            "the backbone's features are not finite",
             got=f"row {int((~features.isfinite()).any(1).nonzero()[0])}",
-            expected="finite inputs, in the range that the weights know",
+            expected="finite inputs, in the range that the weights were trained on",
         )
     try:
         folder.mkdir(parents=True, exist_ok=True)
         save_tensors({"features": features}, path)
     except OSError as error:  # the next run computes them again
-        say(f"The features could not be kept in {folder}: {error}.")
+        logger.info(f"Could not cache the features in {folder}: {error}.")
     return features
 
 
 def scaled_features(
     backbone: nn.Module, features: Tensor, rows: Tensor | None = None
 ) -> tuple[nn.Module, nn.Module]:
-    """Return a backbone that is not trained, and what standardises its features as those of the rows are.
+    """Append a layer that standardises the features of a frozen backbone; return the backbone and that layer.
 
-    A linear head learns from features of one scale in a few epochs; from those of an encoder, a tenth as
-    large, a random-set head stays unsure after a hundred. A module of the user's own stays as it is.
+    A head learns from standardised features within a few epochs; on the raw features of an encoder, a tenth
+    as large, a random-set head is still uncertain after a hundred. A module of the user's own is unchanged.
     """
     if not isinstance(backbone, backbones.Backbone):
         return backbone, nn.Identity()

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from randomset.errors import MissingPackageError
-from randomset.training.calibration import CalibrationReport
+from randomset.models.temperature import CalibrationReport
 
 if TYPE_CHECKING:
     from pandas import DataFrame

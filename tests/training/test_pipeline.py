@@ -11,9 +11,11 @@ import torch
 from randomset import Budget
 from randomset.data import load_source
 from randomset.errors import FileFormatError, RandomSetError
+from randomset.models.set_selection import ClassLoss
+from randomset.training import TrainConfig, train
 from randomset.training.fitting import fit as really_fit
-from randomset.training.method import ClassLoss, MethodConfig, train_method
 from randomset.training.preparation import backbone_for
+from tests.training.interruptions import interrupted_at
 
 
 @pytest.fixture(scope="module")
@@ -22,22 +24,23 @@ def digits():
     return source.inputs[:400], source.labels[:400], source.classes
 
 
-QUICK = MethodConfig(epochs=2, num_sets=5)
+QUICK = TrainConfig(epochs=2, num_sets=5)
 
 
 @pytest.mark.slow
 class TestStages:
-    def test_images_through_a_first_network(self, digits, tmp_path):
-        said = []
-        result = train_method(QUICK, *digits, (digits[0][:50], digits[1][:50]), out=tmp_path, say=said.append)
-        assert [line.split(" ")[0] for line in said] == ["Training", "Chose", "Training"]
+    def test_images_through_a_first_network(self, digits, tmp_path, caplog):
+        caplog.set_level("INFO", "randomset.training")
+        result = train(QUICK, *digits, (digits[0][:50], digits[1][:50]), out=tmp_path)
+        stages = [record.getMessage() for record in caplog.records if record.name == "randomset.training"]
+        assert [line.split(" ")[0] for line in stages] == ["Training", "Chose", "Training"]
         assert result.first is not None
-        assert result.network.budget.num_sets == 5
-        assert result.network.calibration is not None
+        assert result.model.budget.num_sets == 5
+        assert result.model.calibration is not None
         assert (tmp_path / "first" / "metrics.csv").exists()
-        assert Budget.load(tmp_path / "budget.json") == result.network.budget
+        assert Budget.load(tmp_path / "budget.json") == result.model.budget
         names = ["mean", "std"]
-        assert all(f"preprocess.{name}" in result.network.state_dict() for name in names)
+        assert all(f"preprocess.{name}" in result.model.state_dict() for name in names)
 
     @pytest.mark.parametrize("table", [False, True])
     def test_rows_of_data_that_are_not_copied(self, digits, table):
@@ -45,22 +48,22 @@ class TestStages:
         inputs, labels, classes = digits
         inputs = inputs.flatten(1) if table else inputs
         rest, held = torch.arange(0, len(inputs), 2), torch.arange(1, 99, 2)
-        copied = train_method(QUICK, inputs[rest], labels[rest], classes, (inputs[held], labels[held]))
-        there = train_method(QUICK, inputs, labels, classes, rows=rest, val_rows=held)
-        for name, tensor in copied.network.state_dict().items():
-            assert torch.equal(tensor, there.network.state_dict()[name]), name
+        copied = train(QUICK, inputs[rest], labels[rest], classes, (inputs[held], labels[held]))
+        there = train(QUICK, inputs, labels, classes, rows=rest, val_rows=held)
+        for name, tensor in copied.model.state_dict().items():
+            assert torch.equal(tensor, there.model.state_dict()[name]), name
 
     def test_tables_choose_their_budget_themselves(self, digits):
         inputs, labels, classes = digits
-        result = train_method(QUICK, inputs.flatten(1), labels, classes)
+        result = train(QUICK, inputs.flatten(1), labels, classes)
         assert result.first is None
         assert result.budgeter is not None
-        assert result.network.backbone.spec["name"] == "mlp"
+        assert result.model.backbone.spec["name"] == "mlp"
 
     def test_a_given_budget_is_used_and_kept(self, digits, tmp_path):
         budget = Budget.from_sets([{"1", "7"}], digits[2])
-        result = train_method(QUICK, *digits, budget=budget, out=tmp_path)
-        assert result.network.budget == budget == Budget.load(tmp_path / "budget.json")
+        result = train(QUICK, *digits, budget=budget, out=tmp_path)
+        assert result.model.budget == budget == Budget.load(tmp_path / "budget.json")
         assert result.first is None
 
     def test_set_valued_labels(self, digits):
@@ -69,39 +72,32 @@ class TestStages:
         mask[:, 3] |= mask[:, 8]
         mask[:, 8] |= mask[:, 3]  # never told apart
         for data in (inputs, inputs.flatten(1)):
-            result = train_method(QUICK, data, mask, classes, (data[:50], mask[:50]))
-            assert {"3", "8"} in result.network.budget
+            result = train(QUICK, data, mask, classes, (data[:50], mask[:50]))
+            assert {"3", "8"} in result.model.budget
 
-    def test_stages_are_gone_on_from(self, digits, tmp_path):
-        whole = train_method(QUICK, *digits, out=tmp_path / "whole").network
-
-        class Interrupted(Exception):
-            pass
-
-        def stop(line):
-            if line.startswith("Training the random-set"):
-                raise Interrupted
-
-        with pytest.raises(Interrupted):
-            train_method(QUICK, *digits, out=tmp_path / "part", say=stop)
-        said = []
-        again = train_method(QUICK, *digits, out=tmp_path / "part", resume=True, say=said.append)
-        assert said[0].startswith("Going on with Budget")
+    def test_stages_are_resumed(self, digits, tmp_path, caplog):
+        whole = train(QUICK, *digits, out=tmp_path / "whole").model
+        with interrupted_at("Training the random-set"):
+            train(QUICK, *digits, out=tmp_path / "part")
+        caplog.clear()
+        caplog.set_level("INFO", "randomset.training")
+        again = train(QUICK, *digits, out=tmp_path / "part", resume=True)
+        assert caplog.records[0].getMessage().startswith("Resuming with Budget")
         assert again.first is None
         for name, tensor in whole.state_dict().items():
-            assert torch.equal(tensor, again.network.state_dict()[name])
+            assert torch.equal(tensor, again.model.state_dict()[name])
 
     def test_classes_too_few_for_sets(self):
         inputs, labels = torch.randn(60, 3), torch.arange(60) % 2
-        assert train_method(QUICK, inputs, labels, ("a", "b")).network.budget == Budget.singletons(["a", "b"])
+        assert train(QUICK, inputs, labels, ("a", "b")).model.budget == Budget.singletons(["a", "b"])
         labels = torch.arange(60) % 3
-        budget = train_method(QUICK, inputs, labels, ("a", "b", "c")).network.budget
+        budget = train(QUICK, inputs, labels, ("a", "b", "c")).model.budget
         assert len(budget) == 6  # the pairs; Θ is in every prediction anyway
 
     def test_constant_and_single_features(self):
         labels = torch.arange(60) % 3
         for inputs in (torch.ones(60, 4), torch.arange(60.0)[:, None], torch.randn(60, 1).expand(60, 5)):
-            network = train_method(QUICK, inputs.contiguous(), labels, ("a", "b", "c")).network
+            network = train(QUICK, inputs.contiguous(), labels, ("a", "b", "c")).model
             assert network.predict(inputs).pignistic.isfinite().all()
 
 
@@ -116,18 +112,18 @@ class TestFromFirst:
             starts.append(copy.deepcopy(network.state_dict()))
             return really_fit(network, *data, **options)
 
-        monkeypatch.setattr("randomset.training.method.fit", fit)
+        monkeypatch.setattr("randomset.training.job.fit", fit)
         inputs, labels, classes = digits
         inputs = inputs.flatten(1) if table else inputs
         budget = Budget.from_sets([{"1", "7"}], classes) if given else None
-        result = train_method(
-            dataclasses.replace(QUICK, from_first=True), inputs, labels, classes, budget=budget
-        )
+        result = train(dataclasses.replace(QUICK, from_first=True), inputs, labels, classes, budget=budget)
         assert result.plain is not None
-        ended = {name: tensor for name, tensor in result.plain.state_dict().items() if name.startswith("1.")}
+        ended = {
+            name: tensor for name, tensor in result.plain.state_dict().items() if name.startswith("backbone.")
+        }
         assert ended
         for name, tensor in ended.items():
-            assert torch.equal(starts[1][f"backbone.{name[2:]}"], tensor), name
+            assert torch.equal(starts[1][name], tensor), name
         moved = [
             name for name, tensor in ended.items() if not torch.equal(starts[0][name].float(), tensor.float())
         ]
@@ -135,27 +131,27 @@ class TestFromFirst:
 
     def test_an_interruption_between_both_networks_changes_nothing(self, digits, tmp_path):
         config = dataclasses.replace(QUICK, from_first=True)
-        whole = train_method(config, *digits, out=tmp_path / "whole")
+        whole = train(config, *digits, out=tmp_path / "whole")
         place = tmp_path / "cut"
         place.mkdir()
         shutil.copytree(tmp_path / "whole" / "first", place / "first")
         shutil.copyfile(tmp_path / "whole" / "budget.json", place / "budget.json")
-        resumed = train_method(config, *digits, out=place, resume=True)
-        for name, tensor in whole.network.state_dict().items():
-            assert torch.equal(tensor, resumed.network.state_dict()[name]), name
+        resumed = train(config, *digits, out=place, resume=True)
+        for name, tensor in whole.model.state_dict().items():
+            assert torch.equal(tensor, resumed.model.state_dict()[name]), name
 
     @pytest.mark.parametrize(
         ("change", "message"),
         [
             ({"freeze": True, "weights": "default"}, "got from_first with freeze"),
             ({"method": "softmax"}, "got from_first with the method softmax"),
-            ({"from_first": "yes"}, "from_first is neither true nor false; got yes"),
+            ({"from_first": "yes"}, "from_first must be true or false; got yes"),
         ],
         ids=["frozen", "rival", "text"],
     )
     def test_where_there_is_no_first_network(self, change, message):
         with pytest.raises(RandomSetError, match=message):
-            MethodConfig(**{"from_first": True, **change}).checked()
+            TrainConfig(**{"from_first": True, **change}).checked()
 
 
 class TestBackbones:
@@ -200,9 +196,9 @@ def test_the_plain_loss():
 
 class TestConfiguration:
     def test_comes_back_from_its_file(self, tmp_path):
-        config = MethodConfig("digits", hidden=(8, 4), num_sets="auto", learning_rate=0.1)
+        config = TrainConfig("digits", hidden=(8, 4), num_sets="auto", learning_rate=0.1)
         config.save(tmp_path / "config.json")
-        assert MethodConfig.load(tmp_path) == MethodConfig.load(tmp_path / "config.json") == config
+        assert TrainConfig.load(tmp_path) == TrainConfig.load(tmp_path / "config.json") == config
 
     @pytest.mark.parametrize(
         "change",
@@ -228,12 +224,12 @@ class TestConfiguration:
     )
     def test_a_file_that_cannot_be_followed(self, tmp_path, change):
         path = tmp_path / "config.json"
-        MethodConfig("digits").save(path)
+        TrainConfig("digits").save(path)
         content = json.loads(path.read_text())
         content["config"].update(change)
         path.write_text(json.dumps(content))
         with pytest.raises(FileFormatError, match=r"config\.json"):
-            MethodConfig.load(path)
+            TrainConfig.load(path)
 
     @pytest.mark.parametrize(
         "text", ["", "{", "[]", "{}", '{"format": "randomset.run", "version": 1, "config": 3}']
@@ -241,11 +237,11 @@ class TestConfiguration:
     def test_a_file_that_is_none(self, tmp_path, text):
         (tmp_path / "config.json").write_text(text)
         with pytest.raises(FileFormatError, match=r"config\.json"):
-            MethodConfig.load(tmp_path)
+            TrainConfig.load(tmp_path)
 
     def test_few_samples_make_small_batches(self):
-        assert [MethodConfig().plan(n).batch_size for n in (10, 400, 1000, 10**6)] == [16, 16, 64, 128]
-        assert MethodConfig(batch_size=7).plan(10).batch_size == 7
+        assert [TrainConfig().plan(n).batch_size for n in (10, 400, 1000, 10**6)] == [16, 16, 64, 128]
+        assert TrainConfig(batch_size=7).plan(10).batch_size == 7
 
 
 @pytest.mark.parametrize(
@@ -262,11 +258,11 @@ def test_a_width(name, shape, features):
     backbone = backbone_for(name, torch.zeros(shape), 2 if name == "wide_resnet" else 16)
     assert backbone.num_features == features
     with pytest.raises(RandomSetError, match="width is out of range; got 0"):
-        MethodConfig(width=0).checked()
+        TrainConfig(width=0).checked()
 
 
 def test_the_faster_head_is_for_random_sets_alone():
-    config = MethodConfig(recipe="fast-head")
+    config = TrainConfig(recipe="fast-head")
     assert (config.plan().learning_rate, config.plan().backbone_share) == (0.03, 0.1)
-    for other in (config.plan(plain=True), MethodConfig(recipe="fast-head", method="softmax").plan()):
+    for other in (config.plan(plain=True), TrainConfig(recipe="fast-head", method="softmax").plan()):
         assert (other.learning_rate, other.backbone_share) == (0.003, 1.0)

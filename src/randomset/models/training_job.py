@@ -1,0 +1,79 @@
+"""What a model is given to train itself: data, settings, and the means to build and fit its parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from randomset.belief.budget import Budget
+    from randomset.models.base import Classifier
+
+__all__ = ["TrainingJob"]
+
+
+class TrainingJob(Protocol):
+    """The interface of `randomset.training.job.Job`, which `Classifier.train_on` uses."""
+
+    config: Any
+    """The settings, a `TrainConfig`."""
+    classes: tuple[str, ...]
+    budget: Budget | None
+    """The sets to use, if they were given."""
+    base: Classifier | None
+    """A trained softmax network with the same settings, if there is one."""
+    out: Path | None
+    resume: bool
+    template: nn.Module
+    """The backbone to copy."""
+    preprocess: nn.Module | None
+    progress: bool | None
+    artifacts: dict[str, Any]
+    """What is worth keeping beside the model, by name."""
+
+    @property
+    def samples(self) -> int:
+        """The number of training samples."""
+
+    @property
+    def labels(self) -> Tensor:
+        """The labels of the training samples: class indices (n), or a mask of set-valued labels (n × N)."""
+
+    @property
+    def validation(self) -> Any:
+        """The validation data, or None."""
+
+    @property
+    def width(self) -> int:
+        """How many features the backbone yields."""
+
+    @property
+    def is_table(self) -> bool:
+        """Whether the inputs are features (n × F), from which sets can be chosen directly."""
+
+    @property
+    def reads_tokens(self) -> bool:
+        """Whether the inputs are token ids."""
+
+    def parts(self, seed: int | None = None) -> dict[str, Any]:
+        """Seed torch, and return the backbone and preprocessing as arguments of a classifier."""
+
+    def fit(
+        self, model: nn.Module, *, loss: nn.Module | None = None, recipe: Any = None, folder: str = ""
+    ) -> Any:
+        """Train a model on the training data by the configured recipe, in a folder within the run's."""
+
+    def part(self, name: str, seed: int) -> TrainingJob:
+        """Return the job of training a part of the model in a folder of its own."""
+
+    def features(self, model: nn.Module | None = None) -> Tensor:
+        """Return features of the training samples: a model's, the pretrained backbone's, or the inputs."""
+
+    def batches(self) -> Iterable[Any]:
+        """Return the training data in batches, in their own order."""
+
+    def log(self, text: str) -> None:
+        """Log a stage of the training."""
