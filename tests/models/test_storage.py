@@ -107,7 +107,7 @@ class TestFiles:
             ({"head": None}, "not whole"),
             ({"head": {"in_features": "8", "hidden": [], "dropout": 0}}, "not that of its weights"),
             ({"backbone": {"name": "vgg", "options": {}}}, "unknown backbone"),
-            ({"backbone": {"name": "mlp", "options": {"code": "import os"}}}, "cannot be built"),
+            ({"backbone": {"name": "mlp", "options": {"code": "import os"}}}, "invalid options"),
             ({"backbone": {"name": "mlp", "options": {"in_features": 5, "widths": [8]}}}, "do not fit"),
             (
                 {"calibration": {"kind": "os.system", "temperature": [1]}},

@@ -22,7 +22,7 @@ from randomset._core.batches import (
     width_of,
 )
 from randomset._core.progress import progress_bar
-from randomset.backbones.surgery import is_taken_from, last_linear, removed
+from randomset.backbones.surgery import is_output_of_layer, last_linear, replace_with_identity
 from randomset.belief.budget import Budget
 from randomset.belief.operators import BudgetOperators
 from randomset.belief.random_set import RandomSet
@@ -110,7 +110,7 @@ class RandomSetNetwork(nn.Module):
             raise RandomSetError("the classifier is no torch module", got=type(model).__name__)
         name = last_linear(model, layer, budget.num_classes)
         backbone = copy.deepcopy(model)
-        network = cls(backbone, budget, in_features=removed(backbone, name), **options)
+        network = cls(backbone, budget, in_features=replace_with_identity(backbone, name), **options)
         network.replaced_layer, network._unseen = name, True
         return network
 
@@ -188,7 +188,7 @@ class RandomSetNetwork(nn.Module):
             output = feature_tensor(self.backbone(*inputs, **named))
         finally:
             hook.remove()
-        if not seen or not is_taken_from(output, seen[-1]):
+        if not seen or not is_output_of_layer(output, seen[-1]):
             raise RandomSetError(
                 "the model changes what its last layer gives",
                 got=f"an output of {type(self.backbone).__name__} that is not that of {self.replaced_layer}",

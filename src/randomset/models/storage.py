@@ -17,7 +17,7 @@ from randomset import backbones
 from randomset._core.files import check_version, save_tensors
 from randomset.backbones import library
 from randomset.backbones.preprocessing import Standardise
-from randomset.backbones.surgery import removed
+from randomset.backbones.surgery import replace_with_identity
 from randomset.belief.budget import Budget
 from randomset.errors import FileFormatError, RandomSetError, WriteError
 from randomset.models.calibration import calibration_from_spec
@@ -151,7 +151,7 @@ def _built(
         _check_room([head["in_features"], *head["hidden"], len(budget)], state)
         if layer is not None and isinstance(_part(backbone, layer), nn.Linear):
             backbone = copy.deepcopy(backbone)
-            removed(backbone, layer)
+            replace_with_identity(backbone, layer)
         network = kind(
             backbone,
             budget,
@@ -178,7 +178,7 @@ def built_backbone(spec: dict[str, Any], state: dict[str, Tensor]) -> backbones.
     """
     library.check_spec(spec)
     names = backbones.names(spec)
-    with library.from_file(state) if any(":" in name for name in names) else nullcontext():
+    with library.build_limits(state) if any(":" in name for name in names) else nullcontext():
         if not any(name.startswith(("timm:", "torchvision:")) for name in names):
             with torch.device("meta"):
                 sketch = backbones.build(spec["name"], **spec["options"])

@@ -20,7 +20,7 @@ from randomset._core.batches import feature_tensor, flat_features
 from randomset._core.checks import is_whole
 from randomset._core.files import write_document
 from randomset._core.locks import alone_in_out
-from randomset.backbones.library import ForeignBackbone
+from randomset.backbones.base import LibraryBackbone
 from randomset.belief.budget import Budget
 from randomset.budgeting.budgeter import Budgeter
 from randomset.budgeting.checks import number_of_sets
@@ -208,7 +208,7 @@ def _plain(template: nn.Module, preprocess: nn.Module | None, classes: int) -> n
     network = RandomSetNetwork(copy.deepcopy(template), Budget.singletons(classes))
     backbone, width = network.backbone, network.head.in_features
     before = nn.Identity() if preprocess is None else copy.deepcopy(preprocess)
-    inner = _Main(backbone) if isinstance(backbone, ForeignBackbone) else backbone
+    inner = _Main(backbone) if isinstance(backbone, LibraryBackbone) else backbone
     return nn.Sequential(before, inner, nn.Linear(width, classes))
 
 
