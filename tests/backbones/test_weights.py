@@ -105,7 +105,7 @@ class TestLoading:
         torch.manual_seed(0)
         trained, images = backbones.small_cnn(image_size=8), torch.zeros(2, 1, 8, 8)
         torch.save(trained.state_dict(), tmp_path / "w.pt")
-        found = backbone_for("small_cnn", images, weights=str(tmp_path / "w.pt"))
-        assert torch.equal(found(images), trained(images))
+        backbone = backbone_for("small_cnn", images, weights=str(tmp_path / "w.pt"))
+        assert torch.equal(backbone(images), trained(images))
         with pytest.raises(FileFormatError, match="different architecture"):
             backbone_for("resnet18", images, 16, weights=str(tmp_path / "w.pt"))

@@ -88,19 +88,15 @@ def wide_resnet(depth: int = 28, widen: int = 10, in_channels: int = 3, dropout:
     torch.Size([2, 64])
     """
     if not 10 <= depth <= _MAX_DEPTH or (depth - 4) % 6:
-        raise RandomSetError(
-            "unsupported wide ResNet depth",
-            got=depth,
-            expected=f"10, 16, 22, 28, … up to {_MAX_DEPTH}",
-        )
+        expected = f"10, 16, 22, 28, … up to {_MAX_DEPTH}"
+        raise RandomSetError("unsupported wide ResNet depth", got=depth, expected=expected)
     layers: list[nn.Module] = [_conv(in_channels, 16, 3)]
     channels = 16
     for stage in range(3):
         for i in range((depth - 4) // 6):
-            layers.append(
-                _PreActivationBlock(channels, 16 * widen << stage, 2 if stage and not i else 1, dropout)
-            )
-            channels = 16 * widen << stage
+            stride, width = 2 if stage and not i else 1, 16 * widen << stage
+            layers.append(_PreActivationBlock(channels, width, stride, dropout))
+            channels = width
     layers += [nn.BatchNorm2d(channels), nn.ReLU(inplace=True), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
     return _with_spec(wide_resnet, nn.Sequential(*layers), channels, locals())
 

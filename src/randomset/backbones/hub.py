@@ -111,13 +111,12 @@ def load_from_hub(load: Callable[..., Any], name: str, file: str, **options: Any
             return load(name, local_files_only=local, trust_remote_code=False, **options)
         except Exception as error:  # missing, damaged or mismatched files raise many different types
             failure = error
+    problem = "is not on this machine and could not be downloaded"
+    files = "config.json" if file == "config.json" else f"{file}, config.json"
     raise FileFormatError(
-        "the model cannot be loaded from its folder"
-        if is_folder
-        else "the model is not on this machine and could not be downloaded",
+        f"the model {'cannot be loaded from its folder' if is_folder else problem}",
         got=f"hf:{name} ({first_line(failure)})",
-        expected=f"a folder with {'' if file == 'config.json' else file + ', '}config.json and, for texts, a "
-        "tokenizer",
+        expected=f"a folder with {files} and, for texts, a tokenizer",
         remedy="Copy the complete model into a folder and pass it: hf:FOLDER",
     )
 

@@ -50,12 +50,10 @@ def load_tokenizer(name: str | os.PathLike[str]) -> Any:
     """Load a model's tokenizer from a folder or by name; a `Path` is always a folder."""
     if not isinstance(name, str) and not Path(name).is_dir():
         raise FileFormatError("tokenizer not found", got=str(name), expected="a folder with tokenizer.json")
-    tokenizer = load_from_hub(
-        import_transformers().AutoTokenizer.from_pretrained, str(name), "tokenizer.json"
-    )
-    if len(tokenizer) <= len(
-        tokenizer.all_special_tokens
-    ):  # without files, transformers returns an empty one
+    auto_tokenizer = import_transformers().AutoTokenizer
+    tokenizer = load_from_hub(auto_tokenizer.from_pretrained, str(name), "tokenizer.json")
+    # Without tokenizer files, transformers returns one with an empty vocabulary.
+    if len(tokenizer) <= len(tokenizer.all_special_tokens):
         raise FileFormatError(
             "the model has no tokenizer",
             got=f"hf:{name}, whose vocabulary is empty",
