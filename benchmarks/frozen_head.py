@@ -18,7 +18,7 @@ from torch.utils.data import TensorDataset
 
 from randomset import Budget, RandomSetLoss, RandomSetNetwork
 from randomset.backbones.preprocessing import Standardise
-from randomset.backbones.text import load_tokenizer, tokenised
+from randomset.backbones.text import load_tokenizer, tokenize
 from randomset.data import Source, load_source
 from randomset.evaluation import evaluate
 from randomset.models import Softmax
@@ -81,7 +81,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     arguments = parser.parse_args()
     data = load_source(arguments.source)
-    tokens = tokenised(data.inputs, load_tokenizer(arguments.backbone.partition(":")[2]))
+    tokens = tokenize(data.inputs, load_tokenizer(arguments.backbone.partition(":")[2]))
     encoder = backbone_for(arguments.backbone, tokens, weights="default").eval()
     features = frozen_features(encoder, None, tokens)
     print("| variant | accuracy, % | NLL, nats | ECE |\n|---|---|---|---|")

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from benchmarks.families import neighbouring_sets, ratios
 from benchmarks.training import random_set_prediction, step
 from randomset import RandomSetLoss, RandomSetNetwork
-from randomset.backbones.architectures import Backbone, resnet, small_cnn
+from randomset.backbones import Backbone, resnet, small_cnn
 from randomset.models import FSVI, Classifier, Ensemble, Epinet, LaplaceBridge, Softmax
 
 CLASSES, SETS, MEMBERS = 10, 20, 5

@@ -1,4 +1,4 @@
-"""Networks from classifiers, whose last layer makes way; and what is said where that layer is not clear."""
+"""Networks built from classifiers: which layer is replaced, and the errors where that is ambiguous."""
 
 from collections import namedtuple
 from types import SimpleNamespace
@@ -7,13 +7,17 @@ import pytest
 import torch
 from torch import nn
 
-from randomset import RandomSetNetwork
+from randomset import Budget, RandomSetNetwork
 from randomset.errors import RandomSetError
-from tests.models.networks import BUDGET, IMAGES, X
+
+BUDGET = Budget.from_sets([{"cat", "dog"}, {"dog", "car"}], ["cat", "dog", "car"])
+RNG = torch.Generator().manual_seed(1)
+X, IMAGES = torch.randn(10, 4, generator=RNG), torch.randn(2, 1, 8, 8, generator=RNG)
+IDS = torch.randint(20, (2, 5), generator=RNG)
 
 
 class Residual(nn.Module):
-    """Like torchvision's ResNet: `fc` at the end, and as many classes as a layer inside has channels."""
+    """Like torchvision's ResNet: ends in `fc`, with as many classes as an inner layer has channels."""
 
     def __init__(self, classes=16):
         super().__init__()
@@ -25,7 +29,7 @@ class Residual(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Like torchvision's ViT: attention and MLPs inside, `heads.head` at the end."""
+    """Like torchvision's ViT: attention and MLPs, ends in `heads.head`."""
 
     def __init__(self):
         super().__init__()
@@ -39,7 +43,7 @@ class Transformer(nn.Module):
 
 
 class Pretrained(nn.Module):
-    """Like Hugging Face's sequence classifiers: a head of two layers, and an object that holds the logits."""
+    """Like Hugging Face's sequence classifiers: a two-layer head, and an output object with logits."""
 
     def __init__(self):
         super().__init__()
@@ -52,7 +56,7 @@ class Pretrained(nn.Module):
 
 
 class LastToken(Pretrained):
-    """Like GPT-2's classifier: every token is classified, the last one counts."""
+    """Like GPT-2's classifier: classifies every token and returns the last."""
 
     def forward(self, input_ids, attention_mask=None):
         each = self.classifier["out_proj"](self.classifier["dense"](self.embeddings(input_ids)))
@@ -60,7 +64,7 @@ class LastToken(Pretrained):
 
 
 class Auxiliary(Residual):
-    """Like Inception: in training, a tuple with a second prediction from inside."""
+    """Like Inception: in training mode, a tuple with a second, auxiliary prediction."""
 
     Outputs = namedtuple("Outputs", ["logits", "aux"])
 
@@ -74,8 +78,8 @@ class Auxiliary(Residual):
         return self.Outputs(logits, self.aux(inside)) if self.training else logits
 
 
-class Told(nn.Module):
-    """Like timm: two heads of the same shape, and a method that tells which one counts."""
+class WithGetter(nn.Module):
+    """Like timm: two heads of the same shape, and a method that returns the classifier."""
 
     def __init__(self):
         super().__init__()
@@ -88,11 +92,8 @@ class Told(nn.Module):
         return self.head(x)
 
 
-class TwoHeads(Told):
+class TwoHeads(WithGetter):
     get_classifier = None
-
-
-IDS = torch.randint(20, (2, 5))
 
 
 CLASSIFIERS = {
@@ -105,13 +106,13 @@ CLASSIFIERS = {
     "pretrained": (Pretrained, IDS, "classifier.out_proj"),
     "last token": (LastToken, IDS, "classifier.out_proj"),
     "auxiliary": (Auxiliary, IMAGES, "fc"),
-    "told": (Told, X, "head"),
+    "getter": (WithGetter, X, "head"),
 }
 
 
 @pytest.mark.parametrize("case", CLASSIFIERS)
 class TestFromClassifier:
-    def test_the_last_layer_makes_way(self, case):
+    def test_the_last_layer_is_replaced(self, case):
         make, x, layer = CLASSIFIERS[case]
         classifier = make()
         before = {name: tensor.clone() for name, tensor in classifier.state_dict().items()}
@@ -120,10 +121,10 @@ class TestFromClassifier:
         assert model(x).shape == (len(x), 5)
         assert torch.equal(model.eval()(x), model.head(model.features(x)))
         after = classifier.state_dict()
-        assert before.keys() == after.keys()  # the classifier itself is left alone
+        assert before.keys() == after.keys()  # the classifier itself is unchanged
         assert all(torch.equal(before[name], after[name]) for name in before)
 
-    def test_features_are_what_reached_the_layer(self, case):
+    def test_features_are_the_inputs_of_the_layer(self, case):
         make, x, layer = CLASSIFIERS[case]
         classifier = make().eval()
         model = RandomSetNetwork.from_classifier(classifier, BUDGET).eval()
@@ -133,7 +134,7 @@ class TestFromClassifier:
         given = caught[0] if caught[0].dim() == 2 else caught[0][:, -1]
         assert torch.allclose(model.features(x), given)
 
-    def test_is_saved_and_loaded_with_such_a_classifier(self, case, tmp_path):
+    def test_loading_needs_a_classifier_of_the_same_class(self, case, tmp_path):
         make, x, _ = CLASSIFIERS[case]
         model = RandomSetNetwork.from_classifier(make(), BUDGET).eval()
         with pytest.raises(RandomSetError, match="backbone="):
@@ -142,13 +143,13 @@ class TestFromClassifier:
         assert torch.equal(again(x), model(x))
 
 
-class TestUnclearClassifiers:
-    def test_several_layers_fit(self):
+class TestAmbiguousClassifiers:
+    def test_several_candidate_layers(self):
         with pytest.raises(RandomSetError, match=r"head \(4 → 3\), head_dist \(4 → 3\).*layer='head'"):
             RandomSetNetwork.from_classifier(TwoHeads(), BUDGET)
         assert RandomSetNetwork.from_classifier(TwoHeads(), BUDGET, layer="head")(X).shape == (10, 5)
 
-    def test_inside_a_row_of_layers(self):
+    def test_candidates_nested_in_a_sequential(self):
         model = nn.Sequential(nn.Identity(), nn.Sequential(TwoHeads()))
         with pytest.raises(RandomSetError, match=r"1\.0\.head \(4 → 3\).*layer='1\.0\.head'"):
             RandomSetNetwork.from_classifier(model, BUDGET)
@@ -163,24 +164,24 @@ class TestUnclearClassifiers:
                 return self.fine(x)
 
         network = RandomSetNetwork.from_classifier(nn.Sequential(nn.Identity(), Two()), BUDGET)
-        assert network.replaced_layer == "1.fine"  # the one with as many outputs as there are classes
+        assert network.replaced_layer == "1.fine"  # the layer with as many outputs as there are classes
 
-    def test_no_layer_fits(self):
+    def test_no_linear_layer(self):
         with pytest.raises(RandomSetError, match=r"no linear layer.*Sequential with 0 \(Conv2d\)"):
             RandomSetNetwork.from_classifier(nn.Sequential(nn.Conv2d(1, 3, 3)), BUDGET)
 
-    def test_a_layer_that_is_not_there(self):
+    def test_unknown_layer_name(self):
         with pytest.raises(RandomSetError, match=r"got fc; expected one of 0 \(4 → 3\)"):
             RandomSetNetwork.from_classifier(nn.Sequential(nn.Linear(4, 3)), BUDGET, layer="fc")
 
-    def test_a_backbone_without_classifier(self):
-        model = Told()
+    def test_a_model_without_classifier(self):
+        model = WithGetter()
         model.head = nn.Identity()
-        with pytest.raises(RandomSetError, match="as it is"):
+        with pytest.raises(RandomSetError, match="directly"):
             RandomSetNetwork.from_classifier(model, BUDGET)
 
-    def test_a_softmax_inside_forward_is_noticed(self):
-        class Normalised(Told):
+    def test_a_softmax_in_forward_is_detected(self):
+        class Normalised(WithGetter):
             def forward(self, x):
                 return self.head(x).log_softmax(1)
 

@@ -113,12 +113,12 @@ class TestTexts:
             (["train", "digits", "--backbone", "hf:bert"], "this network takes texts"),
             (["train", "digits", "--freeze"], "freeze without weights"),
             (["train", "digits", "--backbone", "small_cnn", "--weights", "default"], "no published weights"),
-            (["train", "digits", "--weights", "nothing.pt"], "no file of weights; got nothing.pt"),
+            (["train", "digits", "--weights", "nothing.pt"], "weights file not found; got nothing.pt"),
             (["predict", "run", "digits"], "the network takes texts; got digits with images"),
             (["predict", "run", "texts.csv", "--text-column", "body"], "no such column of texts; got body"),
             (
                 ["train", "digits", "--backbone", "mlp", "--weights", "texts.csv"],
-                "damaged, or of another kind",
+                "damaged or unknown format",
             ),
         ],
     )

@@ -1,4 +1,4 @@
-"""Files of strangers that name networks of other libraries: nothing is run, fetched or asked for."""
+"""Untrusted files that name networks of other libraries: nothing is run, downloaded or requested."""
 
 import builtins
 import json
@@ -25,23 +25,23 @@ CODE += "class X(BertConfig): pass\nclass Y(BertModel): pass\nclass Z(BertTokeni
 
 
 @pytest.fixture
-def stranger(tmp_path, monkeypatch):
-    """A folder with code beside a model; whoever runs it, asks the user or the network is found out."""
-    folder, reached = tmp_path / "stranger", []
+def untrusted(tmp_path, monkeypatch):
+    """A folder with code next to a model; fails if anything runs it, asks the user or opens a connection."""
+    folder, attempts = tmp_path / "untrusted", []
     folder.mkdir()
-    (folder / "m.py").write_text(CODE.format(str(tmp_path / "sprung")))
+    (folder / "m.py").write_text(CODE.format(str(tmp_path / "executed")))
     maps = {"AutoConfig": "m.X", "AutoModel": "m.Y", "AutoTokenizer": ["m.Z", None]}
-    (folder / "config.json").write_text(json.dumps({"model_type": "strange", "auto_map": maps}))
-    told = {"tokenizer_class": "Strange", "auto_map": maps}
-    (folder / "tokenizer_config.json").write_text(json.dumps(told))
+    (folder / "config.json").write_text(json.dumps({"model_type": "unknown", "auto_map": maps}))
+    settings = {"tokenizer_class": "Unknown", "auto_map": maps}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
     (folder / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n")
 
     def refuse(*arguments, **options):
-        reached.append(arguments)
+        attempts.append(arguments)
         raise OSError("there is no network")
 
     def consent(*arguments):
-        reached.append(arguments)
+        attempts.append(arguments)
         return "y"
 
     constants = pytest.importorskip("huggingface_hub.constants")
@@ -51,15 +51,15 @@ def stranger(tmp_path, monkeypatch):
     monkeypatch.setattr(socket, "create_connection", refuse)
     monkeypatch.setattr(builtins, "input", consent)
     yield folder
-    assert not reached
-    assert not (tmp_path / "sprung").exists()
+    assert not attempts
+    assert not (tmp_path / "executed").exists()
 
 
 def hf(name, **options):
     return {"name": f"hf:{name}", "options": options}
 
 
-OUTSIDE = {
+EXTERNAL_SPECS = {
     "a name": hf("evil/model"),
     "an address": hf("http://127.0.0.1:9/x"),
     "a folder": hf("FOLDER"),
@@ -78,7 +78,7 @@ OUTSIDE = {
     "code": {"name": "/tmp/evil.py:network", "options": {}},
     "code by address": {"name": "http://127.0.0.1/evil.py", "options": {}},
 }
-NAMED = {
+EXTERNAL_CONFIGS = {
     "auto_map": {"AutoModel": "FOLDER--m.Y"},
     "_attn_implementation": "evil/kernel",
     "attn_implementation": {"": "evil/kernel"},
@@ -92,16 +92,16 @@ NAMED = {
 
 @pytest.fixture(params=["network", "rival"])
 def load_with(request, tmp_path, monkeypatch):
-    """Loads a model whose file describes another backbone than its own."""
+    """Load a model after replacing the backbone specification in its file."""
 
-    def opened():
-        raise AssertionError("the library was opened")
+    def imported():
+        raise AssertionError("the library was imported")
 
-    monkeypatch.setattr(vision, "timm", opened)
-    monkeypatch.setattr(vision, "torchvision", opened)
+    monkeypatch.setattr(vision, "timm", imported)
+    monkeypatch.setattr(vision, "torchvision", imported)
 
     def load(spec):
-        spec = json.loads(json.dumps(spec).replace("FOLDER", str(tmp_path / "stranger")))
+        spec = json.loads(json.dumps(spec).replace("FOLDER", str(tmp_path / "untrusted")))
         if request.param == "network":
             rs.RandomSetNetwork(backbones.mlp(4, (3,)), rs.Budget.powerset(3)).save(tmp_path / "run")
         else:
@@ -109,10 +109,10 @@ def load_with(request, tmp_path, monkeypatch):
             model.notes = {}
             model.save(tmp_path / "run")
 
-        def change(told):
+        def change(description):
             if request.param == "network":
-                return told | {"backbone": spec}
-            return told | {"model": told["model"] | {"backbone": spec}}
+                return description | {"backbone": spec}
+            return description | {"model": description["model"] | {"backbone": spec}}
 
         rewritten(tmp_path / "run" / "model.safetensors", request.param, change)
         return load_model(tmp_path / "run")
@@ -120,16 +120,16 @@ def load_with(request, tmp_path, monkeypatch):
     return load
 
 
-@pytest.mark.parametrize("spec", OUTSIDE.values(), ids=OUTSIDE)
-def test_what_lies_outside_of_the_file(stranger, load_with, spec):
-    with pytest.raises(RandomSetError, match=r"not as it was written|unknown backbone"):
+@pytest.mark.parametrize("spec", EXTERNAL_SPECS.values(), ids=EXTERNAL_SPECS)
+def test_specs_that_refer_to_something_outside_the_file(untrusted, load_with, spec):
+    with pytest.raises(RandomSetError, match=r"invalid backbone specification|unknown backbone"):
         load_with(spec)
 
 
-@pytest.mark.parametrize("name", NAMED)
-def test_configurations_that_name_something(stranger, load_with, name):
-    with pytest.raises(FileFormatError, match="names code or models outside of its file"):
-        load_with(hf("x", config={**BERT, name: NAMED[name]}))
+@pytest.mark.parametrize("name", EXTERNAL_CONFIGS)
+def test_configurations_that_refer_to_something_outside_the_file(untrusted, load_with, name):
+    with pytest.raises(FileFormatError, match="refers to code or models outside its file"):
+        load_with(hf("x", config={**BERT, name: EXTERNAL_CONFIGS[name]}))
 
 
 @pytest.mark.parametrize(
@@ -141,13 +141,13 @@ def test_configurations_that_name_something(stranger, load_with, name):
         {"model_type": "gpt2", "n_positions": 10**6},
     ],
 )
-def test_configurations_that_claim_much(stranger, load_with, claim):
-    with pytest.raises(FileFormatError, match="not that of its weights"):
+def test_configurations_that_claim_huge_networks(untrusted, load_with, claim):
+    with pytest.raises(FileFormatError, match=r"does not match its weights|not that of its weights"):
         load_with(hf("x", config=BERT | claim))
 
 
-def test_what_we_write_is_read(stranger, tmp_path):
-    """Also of a model that came with code, which its own library does not need."""
+def test_what_we_write_can_be_loaded(untrusted, tmp_path):
+    """Including a model that came with code, which transformers does not need."""
     backbone = backbones.build("hf:x", config={**BERT, "auto_map": {"AutoModel": "m.Y"}})
     assert "auto_map" not in backbone.spec["options"]["config"]
     tokens = torch.tensor([[1, 2, 3], [4, 5, -1]])
@@ -157,7 +157,7 @@ def test_what_we_write_is_read(stranger, tmp_path):
         assert torch.equal(rs.RandomSetNetwork.load(tmp_path / "run")(tokens), network(tokens))
     from huggingface_hub import constants
 
-    assert constants.HF_HUB_OFFLINE is False  # as it was
+    assert constants.HF_HUB_OFFLINE is False  # restored
 
 
 @pytest.mark.parametrize(
@@ -174,23 +174,23 @@ def test_what_we_write_is_read(stranger, tmp_path):
         "evil.py:network",
     ],
 )
-def test_names_that_are_none(stranger, monkeypatch, name):
-    """Wherever they come from, such as a config.json."""
-    monkeypatch.setattr(vision, "timm", lambda: pytest.fail("timm was asked"))
-    with pytest.raises(RandomSetError, match=r"unknown backbone|no name of a model"):
+def test_invalid_names(untrusted, monkeypatch, name):
+    """From any source, such as a config.json."""
+    monkeypatch.setattr(vision, "timm", lambda: pytest.fail("timm was imported"))
+    with pytest.raises(RandomSetError, match=r"unknown backbone|nor a valid model name"):
         check_name(name)
 
 
-def test_code_beside_a_model(stranger):
+def test_code_next_to_a_model(untrusted):
     for weights in ("none", "default"):
         with pytest.raises(FileFormatError, match="cannot be loaded from its folder"):
-            backbones.build(f"hf:{stranger}", weights=weights)
+            backbones.build(f"hf:{untrusted}", weights=weights)
     with pytest.raises(FileFormatError, match="cannot be loaded from its folder"):
-        load_tokenizer(stranger)
+        load_tokenizer(untrusted)
 
 
-def test_a_run_without_its_tokenizer(stranger, tmp_path, monkeypatch):
-    """`run/tokenizer` could be somebody's on the hub."""
+def test_a_run_without_its_tokenizer(untrusted, tmp_path, monkeypatch):
+    """`run/tokenizer` could be a model on the hub."""
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(FileFormatError, match="there is no tokenizer; got run/tokenizer"):
+    with pytest.raises(FileFormatError, match="tokenizer not found; got run/tokenizer"):
         load_tokenizer(Path("run") / "tokenizer")

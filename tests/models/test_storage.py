@@ -120,7 +120,7 @@ class TestFiles:
             ({"options": None}, "cannot build the model"),
             ({"in_features": "8"}, "does not match its weights"),
             ({"backbone": {"name": "vgg", "options": {}}}, "unknown backbone"),
-            ({"backbone": {"name": "mlp", "options": {"code": "import os"}}}, "cannot be built"),
+            ({"backbone": {"name": "mlp", "options": {"code": "import os"}}}, "invalid options"),
             ({"backbone": {"name": "mlp", "options": {"in_features": 5, "widths": [8]}}}, "do not fit"),
             (
                 {"calibration": {"kind": "os.system", "temperature": [1]}},

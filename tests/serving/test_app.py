@@ -334,7 +334,7 @@ def test_features_and_a_rival(tmp_path):
 
 
 def test_texts(tmp_path):
-    from randomset.backbones.text import load_tokenizer, tokenised
+    from randomset.backbones.text import load_tokenizer, tokenize
 
     bert = tmp_path / "bert"
     bert.mkdir()
@@ -346,7 +346,7 @@ def test_texts(tmp_path):
     with served(tmp_path) as client:
         reply = client.post("/predict", json={"texts": ["cats purr", "the dogs bark loudly"]})
         assert reply.status_code == 200, reply.text
-        expected = network.predict(tokenised(["cats purr", "the dogs bark loudly"], tokenizer, 32))
+        expected = network.predict(tokenize(["cats purr", "the dogs bark loudly"], tokenizer, 32))
         found = [answer["entropy"] for answer in reply.json()["predictions"]]
         assert found == pytest.approx(expected.entropy.tolist(), abs=1e-5)
         for wrong in ([], [""], [3], "", {"a": 1}):

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from randomset import Budget, RandomSetLoss, RandomSetNetwork, backbones
-from randomset.backbones.library import Habits
+from randomset.backbones.base import PretrainedInputs
 from randomset.data import load_source
 from randomset.errors import RandomSetError
 from randomset.models import load as load_model
@@ -196,7 +196,7 @@ def test_a_backbone_learns_more_slowly_than_its_head():
 
 def test_what_weights_are_used_to_comes_first():
     backbone = nn.Identity()
-    backbone.habits = Habits((0.4, 0.5, 0.6), (0.1, 0.2, 0.3), 224)
+    backbone.pretrained_inputs = PretrainedInputs((0.4, 0.5, 0.6), (0.1, 0.2, 0.3), 224)
     colour, grey = torch.rand(2, 3, 8, 8), torch.rand(2, 1, 8, 8)
     assert preprocess_for(backbone, colour).mean.tolist() == pytest.approx([0.4, 0.5, 0.6])
     assert preprocess_for(backbone, grey).mean.tolist() == pytest.approx([0.5])

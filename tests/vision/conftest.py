@@ -11,4 +11,4 @@ else:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        timm()  # first of all: others import torchvision without the door
+        timm()  # before other libraries import torchvision without the workaround

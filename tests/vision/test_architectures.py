@@ -1,4 +1,4 @@
-"""The paper's architectures as random-set networks: forward, backward, files, export, on small images."""
+"""The paper's architectures as random-set networks on small images: gradients, files, export, weights."""
 
 import pytest
 import torch
@@ -6,11 +6,11 @@ from safetensors.torch import save_file
 from torch import nn
 
 from randomset import Budget, RandomSetLoss, RandomSetNetwork, backbones
-from randomset.backbones.library import usual_size
+from randomset.backbones.library import default_image_size
 from randomset.training.preparation import backbone_for
 
 BUDGET = Budget.from_sets([(0, 1), (2, 3, 4)], 10)
-# name: backbone, side of the images, hidden layers of the head, features
+# name: backbone, image size, hidden layers of the head, features
 PAPER = {
     "ResNet-50": ("torchvision:resnet50", 64, (1024, 512), 2048),
     "WideResNet-28-10": ("wide_resnet", 32, (), 640),
@@ -41,15 +41,15 @@ def test_forward_and_backward(wrapped):
     network.train().zero_grad()
     loss(network(images), labels).backward()
     trained = [(name, p) for name, p in network.named_parameters() if p.requires_grad]
-    without = [name for name, p in trained if p.grad is None or not p.grad.isfinite().all()]
-    assert not without
+    untrained = [name for name, p in trained if p.grad is None or not p.grad.isfinite().all()]
+    assert not untrained
     network.zero_grad()
     assert network.eval()(images).shape == (4, 12)
     answer = network.predict(images)
     assert torch.allclose(answer.mass.sum(-1), torch.ones(4), atol=1e-5)
 
 
-def test_files(wrapped, tmp_path):
+def test_save_and_load(wrapped, tmp_path):
     network, images = wrapped
     network.eval().save(tmp_path)
     again = RandomSetNetwork.load(tmp_path)
@@ -57,7 +57,7 @@ def test_files(wrapped, tmp_path):
 
 
 def test_export(wrapped):
-    """With a batch size that may change."""
+    """With a dynamic batch size."""
     network, images = wrapped
     batch = torch.export.Dim("batch", min=2, max=64)
     program = torch.export.export(network.eval(), (images,), dynamic_shapes=((({0: batch}),),))
@@ -78,7 +78,7 @@ def test_onnx_gives_the_same_numbers(name, tmp_path):
     assert distance <= TOLERANCE
 
 
-def test_inceptions_auxiliary_head_learns_too():
+def test_inceptions_auxiliary_head_gets_gradients():
     torch.manual_seed(0)
     images, labels = torch.rand(4, 3, 96, 96), torch.tensor([0, 1, 2, 9])
     network = RandomSetNetwork(backbone_for("torchvision:inception_v3", images), BUDGET).train()
@@ -91,21 +91,21 @@ def test_inceptions_auxiliary_head_learns_too():
 
 
 class TestImages:
-    def test_grey_ones(self):
+    def test_grey_images(self):
         grey = torch.rand(2, 1, 32, 32)
         for name in ("torchvision:resnet18", "timm:resnet18"):
             backbone = backbone_for(name, grey).eval()
             assert backbone(grey).shape == (2, 512)
 
-    def test_other_channels(self):
-        with pytest.raises(ValueError, match="take colour images, or grey ones; got 5 channels"):
+    def test_other_numbers_of_channels(self):
+        with pytest.raises(ValueError, match="take colour or grey images; got 5 channels"):
             backbone_for("torchvision:resnet18", torch.rand(2, 5, 32, 32))
         assert backbone_for("timm:resnet18", torch.rand(2, 5, 32, 32)).eval()(torch.rand(2, 5, 32, 32)).shape
         colour = backbone_for("torchvision:resnet18", torch.rand(2, 3, 32, 32))
-        with pytest.raises(ValueError, match="number of channels that the network does not take"):
+        with pytest.raises(ValueError, match="unexpected number of image channels"):
             colour(torch.rand(2, 4, 32, 32))
 
-    def test_networks_without_a_linear_layer_at_the_end(self):
+    def test_networks_without_a_final_linear_layer(self):
         with pytest.raises(ValueError, match="no linear layer to replace"):
             backbones.build("torchvision:squeezenet1_0")
 
@@ -121,16 +121,16 @@ class TestImages:
         with pytest.raises(ValueError, match=message):
             backbones.build(name)
 
-    def test_sizes_that_cannot_be_cut_into_patches(self):
+    def test_sizes_not_divisible_by_the_patch_size(self):
         for name in ("torchvision:vit_b_16", "timm:vit_tiny_patch16_224"):
             with pytest.raises(
-                ValueError, match=r"patches; got images of 60 × 60.*multiple of 16.*--size 64"
+                ValueError, match=r"patch size; got images of 60 × 60.*multiple of 16.*--size 64"
             ):
                 backbones.build(name, image_size=60)
 
 
 class TestWeights:
-    def test_grey_images_into_a_network_of_colours(self, tmp_path):
+    def test_grey_images_are_repeated_for_colour_weights(self, tmp_path):
         import timm
         import torchvision
 
@@ -148,13 +148,13 @@ class TestWeights:
             network = RandomSetNetwork(backbone, BUDGET).eval()
             network.save(tmp_path / library)
             assert torch.equal(RandomSetNetwork.load(tmp_path / library)(grey), network(grey))
-            with pytest.raises(ValueError, match=r"3 channels|colour images"):
+            with pytest.raises(ValueError, match=r"3 channels|colour or grey"):
                 backbone_for(
                     f"{library}:resnet18", torch.rand(2, 4, 32, 32), weights=str(tmp_path / f"{library}.pth")
                 )
 
-    def test_a_transformer_at_another_size(self, tmp_path):
-        """The embeddings of its places are stretched."""
+    def test_a_transformer_at_another_image_size(self, tmp_path):
+        """Position embeddings are interpolated."""
         import timm
         import torchvision
 
@@ -181,51 +181,53 @@ class TestWeights:
             ("torchvision:fcn_resnet50", "torchvision has no such model"),
         ],
     )
-    def test_none_are_published(self, name, message):
+    def test_no_published_weights(self, name, message):
         with pytest.raises(ValueError, match=message):
             backbones.build(name, weights="default")
         if name.startswith("torchvision"):
             with pytest.raises(ValueError, match=message):
-                usual_size(name)
+                default_image_size(name)
 
-    def test_a_file_put_where_it_was_asked_for(self, monkeypatch, tmp_path):
+    def test_a_file_in_the_folder_that_the_error_names(self, monkeypatch, tmp_path):
         import timm
 
         monkeypatch.setenv("TORCH_HOME", str(tmp_path))
         (tmp_path / "hub" / "checkpoints").mkdir(parents=True)
-        place = tmp_path / "hub" / "checkpoints" / "resnet18.a1_in1k.safetensors"
-        save_file(timm.create_model("resnet18").state_dict(), place)
-        assert backbones.build("timm:resnet18", weights="default").habits is not None
+        path = tmp_path / "hub" / "checkpoints" / "resnet18.a1_in1k.safetensors"
+        save_file(timm.create_model("resnet18").state_dict(), path)
+        assert backbones.build("timm:resnet18", weights="default").pretrained_inputs is not None
 
     @pytest.mark.parametrize("name", ["torchvision:resnet18", "timm:resnet18", "timm:vit_tiny_patch16_224"])
-    def test_a_file(self, name, tmp_path):
+    def test_weights_from_a_file(self, name, tmp_path):
         import timm
         import torchvision
 
         library, _, model = name.partition(":")
         torch.manual_seed(1)
-        made = timm.create_model(model) if library == "timm" else torchvision.models.get_model(model)
-        torch.save({"state_dict": made.state_dict()}, tmp_path / "w.pth")
+        source = timm.create_model(model) if library == "timm" else torchvision.models.get_model(model)
+        torch.save({"state_dict": source.state_dict()}, tmp_path / "w.pth")
         backbone = backbones.build(name, image_size=224, weights=tmp_path / "w.pth").eval()
-        assert backbone.habits.size == 224
+        assert backbone.pretrained_inputs.size == 224
         images = torch.rand(2, 3, 224, 224)
-        made.eval()
+        source.eval()
         expected = (
-            made.forward_head(made.forward_features(images), pre_logits=True) if library == "timm" else None
+            source.forward_head(source.forward_features(images), pre_logits=True)
+            if library == "timm"
+            else None
         )
         if expected is None:
-            made.fc = nn.Identity()
-            expected = made(images)
+            source.fc = nn.Identity()
+            expected = source(images)
         assert torch.allclose(backbone(images), expected, atol=1e-5)
 
     @pytest.mark.parametrize(
         ("name", "file"),
         [
             ("torchvision:resnet18", "resnet18-f37072fd.pth in"),
-            ("timm:resnet18", "called resnet18.a1_in1k.safetensors, in"),
+            ("timm:resnet18", "renamed to resnet18.a1_in1k.safetensors, in"),
         ],
     )
-    def test_what_cannot_be_fetched_is_named(self, name, file, monkeypatch, tmp_path):
+    def test_a_failed_download_names_the_file(self, name, file, monkeypatch, tmp_path):
         monkeypatch.setenv("TORCH_HOME", str(tmp_path))
         monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
         with pytest.raises(ValueError, match="not on this machine") as error:
@@ -237,20 +239,20 @@ class TestWeights:
         import torchvision
 
         torch.save(torchvision.models.resnet18().state_dict(), tmp_path / "w.pth")
-        with pytest.raises(ValueError, match="another architecture") as error:
+        with pytest.raises(ValueError, match="different architecture") as error:
             backbones.build("torchvision:resnet50", weights=tmp_path / "w.pth")
         assert "missing" in str(error.value)
 
-    def test_local_files_first(self, monkeypatch, tmp_path):
-        """A file in torch's folder is taken without asking the web."""
+    def test_cached_files_come_first(self, monkeypatch, tmp_path):
+        """A file in torch's cache is used without a download."""
         import torchvision
 
         monkeypatch.setenv("TORCH_HOME", str(tmp_path))
         folder = tmp_path / "hub" / "checkpoints"
         folder.mkdir(parents=True)
         torch.manual_seed(1)
-        made = torchvision.models.resnet18()
-        torch.save(made.state_dict(), folder / "resnet18-f37072fd.pth")
+        source = torchvision.models.resnet18()
+        torch.save(source.state_dict(), folder / "resnet18-f37072fd.pth")
         backbone = backbones.build("torchvision:resnet18", weights="default")
-        assert torch.equal(backbone.layers.conv1.weight, made.conv1.weight)
-        assert backbone.habits.mean == pytest.approx((0.485, 0.456, 0.406))
+        assert torch.equal(backbone.layers.conv1.weight, source.conv1.weight)
+        assert backbone.pretrained_inputs.mean == pytest.approx((0.485, 0.456, 0.406))

@@ -1,4 +1,4 @@
-"""The paper's own configuration is built, and takes its first step: ResNet-50 on images of 224 × 224."""
+"""The paper's own configuration takes its first training step: ResNet-50 on images of 224 × 224."""
 
 import torch
 from torch.utils.data import TensorDataset

@@ -1,4 +1,4 @@
-"""EfficientNet-Lite0 with the ImageNet weights of a package, on photographs that ship with scikit-learn."""
+"""EfficientNet-Lite0 with ImageNet weights from a package, on photographs from scikit-learn."""
 
 import pytest
 import torch
@@ -6,7 +6,7 @@ from sklearn.datasets import load_sample_images
 
 from randomset import backbones
 from randomset.backbones.vision import _timm_file
-from randomset.backbones.weights import fill, read_weights
+from randomset.backbones.weights import load_weights_into, read_weights
 from randomset.training.preparation import preprocess_for
 
 
@@ -18,14 +18,14 @@ def photographs():
     )
 
 
-def test_it_knows_what_it_sees(photographs):
+def test_it_recognises_the_photographs(photographs):
     """The photographs are a Chinese temple and a flower."""
     import timm
 
     model = timm.create_model("tf_efficientnet_lite0")
     file = _timm_file("tf_efficientnet_lite0", model.pretrained_cfg)
     assert "efficientnet-lite0" in file.name
-    fill(model, read_weights(file), None, str(file))
+    load_weights_into(model, read_weights(file), None, str(file))
     backbone = backbones.build("timm:tf_efficientnet_lite0", weights="default")
     standardise = preprocess_for(backbone, photographs.byte())
     assert standardise is not None
@@ -40,8 +40,8 @@ def test_it_knows_what_it_sees(photographs):
 
 def test_features_come_from_these_weights(photographs):
     backbone = backbones.build("timm:tf_efficientnet_lite0", weights="default").eval()
-    assert (backbone.habits.mean[0], backbone.habits.std[0]) == (127 / 255, 128 / 255)
-    assert "by their order" in backbone.habits.remark
+    assert (backbone.pretrained_inputs.mean[0], backbone.pretrained_inputs.std[0]) == (127 / 255, 128 / 255)
+    assert "by order" in backbone.pretrained_inputs.remark
     standardise = preprocess_for(backbone, photographs.byte())
     assert standardise is not None
     features = backbone(standardise(photographs.byte()))

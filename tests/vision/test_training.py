@@ -1,4 +1,4 @@
-"""The command line beside a torchvision that others stumble over."""
+"""The command line with a torchvision that was built for another torch."""
 
 import csv
 import os
@@ -14,8 +14,8 @@ def run(*arguments, cwd):
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, env=environment)
 
 
-def test_a_pretrained_backbone_from_end_to_end(tmp_path):
-    """Bright against dark squares: features once, the head alone, then evaluation and prediction."""
+def test_a_pretrained_backbone_end_to_end(tmp_path):
+    """Bright and dark squares: cached features, training of the head, evaluation and prediction."""
     rng = np.random.default_rng(0)
     labels = np.arange(60) % 3
     images = rng.integers(0, 60, (60, 16, 16, 3)) + 80 * labels[:, None, None, None]
@@ -31,11 +31,11 @@ def test_a_pretrained_backbone_from_end_to_end(tmp_path):
     out = run("predict", "run", "squares.npz", cwd=tmp_path)
     assert out.returncode == 0, out.stderr
     rows = list(csv.DictReader(out.stdout.splitlines()))
-    right = [row["label"] == str(label) for row, label in zip(rows, labels, strict=True)]
-    assert sum(right) >= 57
+    correct = [row["label"] == str(label) for row, label in zip(rows, labels, strict=True)]
+    assert sum(correct) >= 57
 
 
-def test_small_training_from_scratch(tmp_path):
+def test_training_from_scratch(tmp_path):
     out = run("train", "digits", "--backbone", "timm:resnet10t", "--epochs", 1, "--sets", 5, cwd=tmp_path)
     assert out.returncode == 0, out.stderr
     assert "Chose Budget(10 classes, 5 sets" in out.stdout

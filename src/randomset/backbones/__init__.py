@@ -1,16 +1,9 @@
-"""Networks that yield features: a few of ours, and those of timm, torchvision and Hugging Face by name."""
+"""Networks that return features: a few of our own, and timm, torchvision and Hugging Face models by name."""
 
-from randomset.backbones.architectures import (
-    Backbone,
-    build,
-    mlp,
-    names,
-    resnet,
-    scaled,
-    small_cnn,
-    wide_resnet,
-)
+from randomset.backbones.architectures import mlp, resnet, small_cnn, wide_resnet
+from randomset.backbones.base import Backbone
 from randomset.backbones.preprocessing import Standardise
+from randomset.backbones.registry import build, names, scaled
 
 __all__ = [
     "Backbone",

@@ -1,7 +1,8 @@
-"""Encoders of Hugging Face by name or folder."""
+"""Hugging Face encoders by name or folder."""
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,18 +11,25 @@ from typing import Any
 
 from torch import nn
 
-from randomset.backbones.library import ForeignBackbone, Habits, check_channels, check_patches, check_side
-from randomset.backbones.text import TokenEncoder, hugging_face, looked_up
-from randomset.backbones.weights import check_finite, few_of, read_weights
+from randomset.backbones.base import (
+    LibraryBackbone,
+    PretrainedInputs,
+    check_channels,
+    check_image_size,
+    check_patch_size,
+)
+from randomset.backbones.hub import first_line, import_transformers, load_from_hub
+from randomset.backbones.text import TokenEncoder
+from randomset.backbones.weights import check_finite, mismatched_weights, read_weights
 from randomset.errors import FileFormatError
 
-__all__ = ["check_config", "from_hugging_face", "offline", "plain_config", "usual_size"]
+__all__ = ["check_config", "config_to_dict", "default_image_size", "from_hugging_face", "offline"]
 
-_REACHING = {
+# Keys with which a configuration can refer to code, or to models that transformers would look up.
+_EXTERNAL_KEYS = {
     *("auto_map", "architecture", "backbone", "use_pretrained_backbone", "use_timm_backbone"),
     "quantization_config",
 }
-"""What lets a configuration name code, or models that are looked up by transformers itself."""
 
 
 def from_hugging_face(
@@ -30,111 +38,111 @@ def from_hugging_face(
     image_size: int | None,
     config: dict[str, Any] | None,
     weights: str | os.PathLike[str],
-) -> ForeignBackbone:
-    """Build an encoder of Hugging Face, for texts or images."""
+) -> LibraryBackbone:
+    """Build a Hugging Face encoder for texts or images."""
     if config is not None:
-        kind = {key: value for key, value in config.items() if key != "model_type"}
-        settings = hugging_face().AutoConfig.for_model(config["model_type"], **kind)
+        options = {key: value for key, value in config.items() if key != "model_type"}
+        settings = import_transformers().AutoConfig.for_model(config["model_type"], **options)
     else:
-        settings = _settings(name)
-    text = hasattr(settings, "vocab_size") and not hasattr(settings, "num_channels")
-    if not text and config is None:
+        settings = _load_config(name)
+    is_text = hasattr(settings, "vocab_size") and not hasattr(settings, "num_channels")
+    if not is_text and config is None:
         if weights == "none":
             settings.num_channels = in_channels
             if image_size is not None and hasattr(settings, "image_size"):
                 settings.image_size = image_size
         else:
             check_channels(f"hf:{name}", in_channels, settings.num_channels)
-            check_side(f"hf:{name}", image_size, getattr(settings, "image_size", None))
-    if not text:
-        check_patches(f"hf:{name}", image_size, getattr(settings, "patch_size", None))
+            check_image_size(f"hf:{name}", image_size, getattr(settings, "image_size", None))
+    if not is_text:
+        check_patch_size(f"hf:{name}", image_size, getattr(settings, "patch_size", None))
     if weights == "none":
-        model = hugging_face().AutoModel.from_config(settings, trust_remote_code=False)
+        model = import_transformers().AutoModel.from_config(settings, trust_remote_code=False)
     else:
-        model = _trained(name, settings, weights)
-    pooler = getattr(model, "pooler", None)
-    if text and isinstance(pooler, nn.Module):
+        model = _load_pretrained(name, settings, weights)
+    if is_text and isinstance(getattr(model, "pooler", None), nn.Module):
         model.pooler = None  # tokens are averaged instead
     width = getattr(settings, "hidden_size", None) or settings.hidden_sizes[-1]
-    found = ForeignBackbone(
-        TokenEncoder(model) if text else model,
-        int(width),
-        None if text else settings.num_channels,
-    )
-    if weights != "none" and not text:
-        found.habits = _image_habits(name, image_size or getattr(settings, "image_size", 224))
-    return found
+    if is_text:
+        return LibraryBackbone(TokenEncoder(model), int(width))
+    pretrained_inputs = None
+    if weights != "none":
+        pretrained_inputs = _pretrained_inputs(name, image_size or getattr(settings, "image_size", 224))
+    return LibraryBackbone(model, int(width), settings.num_channels, pretrained_inputs)
 
 
-def _settings(name: str) -> Any:
-    return looked_up(hugging_face().AutoConfig.from_pretrained, name, "config.json")
+def default_image_size(name: str) -> int | None:
+    """Return the image size in a model's configuration, if any."""
+    size = getattr(_load_config(name), "image_size", None)
+    return int(size) if isinstance(size, int) else None
 
 
-def _trained(name: str, settings: Any, weights: str | os.PathLike[str]) -> Any:
-    """Load a model with weights; what they lack would stay random, so it is refused."""
-    auto = hugging_face().AutoModel
+def _load_config(name: str) -> Any:
+    return load_from_hub(import_transformers().AutoConfig.from_pretrained, name, "config.json")
+
+
+def _load_pretrained(name: str, settings: Any, weights: str | os.PathLike[str]) -> Any:
+    """Load a model with weights; raise if any are missing, since transformers would leave these random."""
+    auto_model = import_transformers().AutoModel
     options: dict[str, Any] = {"config": settings, "output_loading_info": True}
-    origin = f"hf:{name}"
-    with _quiet():
+    origin = f"hf:{name}" if weights == "default" else str(weights)
+    with _errors_only():
         if weights == "default":
-            model, told = looked_up(auto.from_pretrained, name, "model.safetensors", **options)
+            model, info = load_from_hub(auto_model.from_pretrained, name, "model.safetensors", **options)
         else:
-            origin = str(weights)
+            state = read_weights(Path(weights))
             try:
-                kind = type(auto.from_config(settings, trust_remote_code=False))
-                model, told = kind.from_pretrained(None, state_dict=read_weights(Path(weights)), **options)
+                model_class = type(auto_model.from_config(settings, trust_remote_code=False))
+                model, info = model_class.from_pretrained(None, state_dict=state, **options)
             except (RuntimeError, ValueError) as error:
-                said = str(error).splitlines()[0]
-                raise FileFormatError(
-                    "the weights are those of another architecture", got=f"{origin}: {said}"
-                ) from None
-    missing = [key for key in told["missing_keys"] if "pooler" not in key]
+                raise mismatched_weights(f"{origin}: {first_line(error)}") from None
+    missing = [key for key in info["missing_keys"] if "pooler" not in key]
     if missing:
-        parts = [f"{len(missing)} tensors of the network are missing ({few_of(missing)})"]
-        if strange := told["unexpected_keys"]:
-            parts.append(f"{len(strange)} are unknown to it ({few_of(strange)})")
-        raise FileFormatError(
-            "the weights are those of another architecture",
-            got=f"{origin}: {'; '.join(parts)}",
-            expected=f"the tensors of {type(model).__name__}",
+        raise mismatched_weights(
+            origin, f"the tensors of {type(model).__name__}", missing, info["unexpected_keys"]
         )
     check_finite(model.state_dict(), origin)
     return model
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep transformers from telling in a table what we tell in a line."""
-    logging = hugging_face().utils.logging
-    before = logging.get_verbosity()
+def _errors_only() -> Iterator[None]:
+    """Silence transformers' table of missing weights, which we report as an error."""
+    logging = import_transformers().utils.logging
+    verbosity = logging.get_verbosity()
     logging.set_verbosity_error()
     try:
         yield
     finally:
-        logging.set_verbosity(before)
+        logging.set_verbosity(verbosity)
 
 
-def usual_size(name: str) -> int | None:
-    """Return the side of the images that a model's configuration names, if it does."""
-    size = getattr(_settings(name), "image_size", None)
-    return int(size) if isinstance(size, int) else None
+def _pretrained_inputs(name: str, image_size: Any) -> PretrainedInputs:
+    """Read mean and std from a folder's preprocessor_config.json; 0.5 without one."""
+    size = int(image_size if isinstance(image_size, int) else max(image_size))
+    try:
+        settings = json.loads((Path(name) / "preprocessor_config.json").read_text(encoding="utf-8"))
+        return PretrainedInputs(tuple(settings["image_mean"]), tuple(settings["image_std"]), size)
+    except (OSError, ValueError, KeyError, TypeError):
+        remark = "no preprocessor_config.json: mean and std are assumed to be 0.5"
+        return PretrainedInputs((0.5,) * 3, (0.5,) * 3, size, remark)
 
 
 def check_config(config: Any) -> None:
-    """Refuse a configuration in a file that names code or other models, in any of its parts."""
+    """Raise if a configuration from a file refers to code or other models, at any level of nesting."""
     if isinstance(config, dict):
-        named = {key for key in _REACHING if config.get(key)}
-        named |= {
+        external = {key for key in _EXTERNAL_KEYS if config.get(key)}
+        external |= {
             key
             for key, value in config.items()
-            if str(key).endswith("_implementation") and set("/:|") & set(str(value))  # code of the hub
+            if str(key).endswith("_implementation") and set("/:|") & set(str(value))  # kernels on the hub
         }
         if str(config.get("model_type")).startswith("timm"):
-            named.add("model_type")
-        if named:
+            external.add("model_type")
+        if external:
             raise FileFormatError(
-                "the configuration of a network names code or models outside of its file",
-                got=f"{min(named)} {config[min(named)]!r:.60}",
+                "the network configuration refers to code or models outside its file",
+                got=f"{min(external)} {config[min(external)]!r:.60}",
             )
     for part in config.values() if isinstance(config, dict) else config if isinstance(config, list) else ():
         check_config(part)
@@ -142,7 +150,7 @@ def check_config(config: Any) -> None:
 
 @contextmanager
 def offline() -> Iterator[None]:
-    """Let nothing be asked of the hub."""
+    """Prevent requests to the Hugging Face Hub."""
     from huggingface_hub import constants
 
     before = constants.HF_HUB_OFFLINE
@@ -153,28 +161,13 @@ def offline() -> Iterator[None]:
         constants.HF_HUB_OFFLINE = before
 
 
-def plain_config(model: nn.Module) -> dict[str, Any]:
-    """Return the configuration as JSON can keep it, without the place that it came from or code beside it."""
+def config_to_dict(model: nn.Module) -> dict[str, Any]:
+    """Return the configuration for JSON, without the path it came from or references to code."""
     inner: Any = model.model if isinstance(model, TokenEncoder) else model
-    return _without(inner.config.to_dict(), ("_name_or_path", "transformers_version", "auto_map"))
+    return _without_keys(inner.config.to_dict(), ("_name_or_path", "transformers_version", "auto_map"))
 
 
-def _without(config: Any, keys: tuple[str, ...]) -> Any:
+def _without_keys(config: Any, keys: tuple[str, ...]) -> Any:
     if not isinstance(config, dict):
         return config
-    return {key: _without(value, keys) for key, value in config.items() if key not in keys}
-
-
-def _image_habits(name: str, size: Any) -> Habits:
-    """Read what a folder says about its images; the usual half and half without it."""
-    import json
-
-    side = int(size if isinstance(size, int) else max(size))
-    file = Path(name) / "preprocessor_config.json"
-    try:
-        told = json.loads(file.read_text(encoding="utf-8"))
-        return Habits(tuple(told["image_mean"]), tuple(told["image_std"]), side)
-    except (OSError, ValueError, KeyError, TypeError):
-        return Habits(
-            (0.5,) * 3, (0.5,) * 3, side, "no preprocessor_config.json: mean and std are taken as 0.5"
-        )
+    return {key: _without_keys(value, keys) for key, value in config.items() if key not in keys}

@@ -1,4 +1,4 @@
-"""A whole classifier that goes for a backbone: its last linear layer is taken out."""
+"""Turn a classifier into a backbone by removing its last linear layer."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from torch import Tensor, nn
 
 from randomset.errors import RandomSetError
 
-__all__ = ["is_taken_from", "last_linear", "removed"]
+__all__ = ["is_output_of_layer", "last_linear", "replace_with_identity"]
 
 _PROBABILITIES = (nn.Softmax, nn.LogSoftmax, nn.Sigmoid, nn.LogSigmoid)
+_INPUT_WIDTHS = ("in_features", "in_channels", "num_features", "normalized_shape", "input_size", "embed_dim")
 
 
 def last_linear(model: nn.Module, layer: str | None = None, num_classes: int = 0) -> str:
-    """Return the name of the linear layer that gives the classes.
+    """Return the name of the linear layer that outputs the classes.
 
-    That is what timm's `get_classifier` returns; in a row of layers, the last; else the one linear layer
-    whose output no other layer takes. Of several it is the one nearest to the model's surface (an auxiliary
-    head lies deeper), and of these the one with as many outputs as there are classes.
+    This is what timm's `get_classifier` returns; in an `nn.Sequential`, the last linear layer; otherwise the
+    only linear layer whose output no other layer takes. Ties go to the layer with the shortest path
+    (auxiliary heads are nested deeper), then to the one with `num_classes` outputs.
 
     >>> last_linear(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)))
     '2'
@@ -26,108 +27,98 @@ def last_linear(model: nn.Module, layer: str | None = None, num_classes: int = 0
     if layer is not None:
         if layer not in linears:
             raise RandomSetError(
-                "the model has no such linear layer", got=layer, expected=f"one of {_listed(linears)}"
+                "the model has no such linear layer", got=layer, expected=f"one of {_format_layers(linears)}"
             )
         return layer
     if not linears:
         children = ", ".join(f"{name} ({type(module).__name__})" for name, module in model.named_children())
         raise RandomSetError(
             "the model has no linear layer to replace",
-            got=f"{type(model).__name__} with {children or 'no parts'}",
-            remedy="Give RandomSetNetwork a backbone that yields features, and in_features=…",
+            got=f"{type(model).__name__} with {children or 'no submodules'}",
+            remedy="Give RandomSetNetwork a backbone that returns features, and in_features=…",
         )
-    return _chosen(model, linears, num_classes, "")
+    return _choose(model, linears, num_classes, "")
 
 
-def _chosen(model: nn.Module, linears: dict[str, nn.Linear], num_classes: int, prefix: str) -> str:
-    """Return the whole name of the layer; `prefix` is what the names in this part begin with."""
-    told = _told_by_model(model, linears)
-    if told is not None:
-        return prefix + told
+def _choose(model: nn.Module, linears: dict[str, nn.Linear], num_classes: int, prefix: str) -> str:
+    """Return the full name of the layer; `prefix` is the path of this submodule."""
+    declared = _declared_classifier(model, linears)
+    if declared is not None:
+        return prefix + declared
     if isinstance(model, nn.Sequential):
-        last = next(
-            name
-            for name in reversed(dict(model.named_children()))
-            if any(key.split(".")[0] == name for key in linears)
-        )
+        with_linears = {name.split(".")[0] for name in linears}
+        last = next(name for name in reversed(dict(model.named_children())) if name in with_linears)
         if last in linears:
             return prefix + last
-        inside = {
-            key.removeprefix(f"{last}."): one for key, one in linears.items() if key.startswith(f"{last}.")
+        nested = {
+            name.removeprefix(f"{last}."): module
+            for name, module in linears.items()
+            if name.startswith(f"{last}.")
         }
-        return _chosen(model.get_submodule(last), inside, num_classes, f"{prefix}{last}.")
-    taken = [(name, _width_taken(module)) for name, module in model.named_modules()]
-    several = {name: module for name, module in linears.items() if module.out_features > 1} or linears
-    fitting = [
+        return _choose(model.get_submodule(last), nested, num_classes, f"{prefix}{last}.")
+    input_widths = [(name, _input_width(module)) for name, module in model.named_modules()]
+    candidates = {name: module for name, module in linears.items() if module.out_features > 1} or linears
+    unused = [
         name
-        for name, module in several.items()
-        if not any(width == module.out_features and other != name for other, width in taken)
-    ]
-    fitting = fitting or list(several)
-    depth = min(name.count(".") for name in fitting)
-    nearest = [name for name in fitting if name.count(".") == depth]
+        for name, module in candidates.items()
+        if not any(width == module.out_features and taker != name for taker, width in input_widths)
+    ] or list(candidates)
+    depth = min(name.count(".") for name in unused)
+    nearest = [name for name in unused if name.count(".") == depth]
     matching = [name for name in nearest if linears[name].out_features == num_classes]
     nearest = matching if len(matching) == 1 else nearest
     if len(nearest) > 1:
         raise RandomSetError(
-            "several layers could give the classes",
-            got=_listed({prefix + name: linears[name] for name in nearest}),
+            "several layers could be the classifier",
+            got=_format_layers({prefix + name: linears[name] for name in nearest}),
             expected="one",
-            remedy=f"Name it: from_classifier(model, budget, layer={prefix + nearest[0]!r})",
+            remedy=f"Choose one: from_classifier(model, budget, layer={prefix + nearest[0]!r})",
         )
     return prefix + nearest[0]
 
 
-def removed(model: nn.Module, layer: str) -> int:
-    """Put an identity in the place of a layer, and of a softmax behind it; return the layer's input width."""
+def replace_with_identity(model: nn.Module, layer: str) -> int:
+    """Replace a layer, and any softmax after it, with an identity; return the layer's input width."""
     parent, _, name = layer.rpartition(".")
-    holder = model.get_submodule(parent)
+    container = model.get_submodule(parent)
     width = model.get_submodule(layer).in_features
-    setattr(holder, name, nn.Identity())
-    if isinstance(holder, nn.Sequential):
-        names = list(dict(holder.named_children()))
-        for behind in names[names.index(name) + 1 :]:
-            if isinstance(holder.get_submodule(behind), _PROBABILITIES):
-                setattr(holder, behind, nn.Identity())
+    setattr(container, name, nn.Identity())
+    if isinstance(container, nn.Sequential):
+        names = list(dict(container.named_children()))
+        for later in names[names.index(name) + 1 :]:
+            if isinstance(container.get_submodule(later), _PROBABILITIES):
+                setattr(container, later, nn.Identity())
     return int(width)  # type: ignore[arg-type]
 
 
-def is_taken_from(output: Tensor, given: Tensor) -> bool:
-    """Say whether an output is what a layer gave, or of a sequence the token that stands for it."""
-    if given.dim() == 3 and output.shape == (given.shape[0], given.shape[2]):
-        return bool((given == output[:, None]).all(2).any(1).all())
-    return given.shape == output.shape and torch.equal(given.nan_to_num(), output.nan_to_num())
+def is_output_of_layer(output: Tensor, layer_output: Tensor) -> bool:
+    """Whether an output is what a layer returned or, for sequences, one token of it per sample."""
+    if layer_output.dim() == 3 and output.shape == (layer_output.shape[0], layer_output.shape[2]):
+        return bool((layer_output == output[:, None]).all(2).any(1).all())
+    return layer_output.shape == output.shape and torch.equal(layer_output.nan_to_num(), output.nan_to_num())
 
 
-def _told_by_model(model: nn.Module, linears: dict[str, nn.Linear]) -> str | None:
+def _declared_classifier(model: nn.Module, linears: dict[str, nn.Linear]) -> str | None:
     getter = getattr(model, "get_classifier", None)
-    told = getter() if callable(getter) else None
-    if isinstance(told, nn.Identity):
+    classifier = getter() if callable(getter) else None
+    if isinstance(classifier, nn.Identity):
         raise RandomSetError(
-            "the model has no classifier, it yields features",
+            "the model has no classifier, it returns features",
             got=type(model).__name__,
-            remedy="Give it to RandomSetNetwork(model, budget) as it is",
+            remedy="Pass it to RandomSetNetwork(model, budget) directly",
         )
-    return next((name for name, module in linears.items() if module is told), None)
+    return next((name for name, module in linears.items() if module is classifier), None)
 
 
-def _width_taken(module: nn.Module) -> int | None:
-    for attribute in (
-        "in_features",
-        "in_channels",
-        "num_features",
-        "normalized_shape",
-        "input_size",
-        "embed_dim",
-    ):
+def _input_width(module: nn.Module) -> int | None:
+    for attribute in _INPUT_WIDTHS:
         width = getattr(module, attribute, None)
-        if isinstance(width, tuple):
-            width = width[-1]
+        width = width[-1] if isinstance(width, tuple) else width
         if isinstance(width, int):
             return width
     return None
 
 
-def _listed(linears: dict[str, nn.Linear]) -> str:
-    named = [f"{name} ({one.in_features} → {one.out_features})" for name, one in linears.items()]
-    return ", ".join(named if len(named) < 8 else [*named[:3], f"{len(named) - 6} more", *named[-3:]])
+def _format_layers(linears: dict[str, nn.Linear]) -> str:
+    layers = [f"{name} ({linear.in_features} → {linear.out_features})" for name, linear in linears.items()]
+    return ", ".join(layers if len(layers) < 8 else [*layers[:3], f"{len(layers) - 6} more", *layers[-3:]])

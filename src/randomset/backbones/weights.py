@@ -1,134 +1,126 @@
-"""Weights in files: safetensors, or what torch.save wrote of tensors alone; never a pickle that runs code."""
+"""Weights in files: safetensors, or tensors written by torch.save; never a pickle that could run code."""
 
 from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterable
+from collections.abc import Collection
 from pathlib import Path
-from typing import Any
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from randomset.errors import FileFormatError
 
-__all__ = ["check_finite", "few_of", "fill", "read_weights"]
+__all__ = ["check_finite", "load_weights_into", "mismatched_weights", "read_weights"]
 
 _WRAPPERS = ("state_dict", "model_state_dict", "model", "model_ema", "net")
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """Read named tensors from a safetensors file or a torch file, of which nothing is executed."""
+    """Read named tensors from a safetensors or torch file, without executing anything in it."""
     if not path.is_file():
         raise FileFormatError(
-            "there is no file of weights",
+            "weights file not found",
             got=str(path),
-            expected="a .safetensors file or one of torch.save, or the word default or none",
+            expected="a .safetensors file, a file written by torch.save, or the word default or none",
         )
     if path.suffix == ".safetensors":
-        from safetensors import SafetensorError
-        from safetensors.torch import load_file
-
         try:
             return load_file(path)
         except (SafetensorError, OSError) as error:
             raise FileFormatError(
-                "the file is not whole, or no safetensors",
-                got=f"{path}: {error}",
-                remedy="Fetch it again",
+                "not a complete safetensors file", got=f"{path}: {error}", remedy="Download it again"
             ) from None
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # on formats that are refused anyway
+            warnings.simplefilter("ignore")  # about formats that are rejected anyway
             content = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # whatever a damaged or hostile file makes torch say
-        strange = re.search(r"GLOBAL ([\w.]+)", str(error))
-        found = f"it calls {strange[1]} when it is read" if strange else "it is damaged, or of another kind"
+    except Exception as error:  # damaged and malicious files raise many different types
+        call = re.search(r"GLOBAL ([\w.]+)", str(error))
         raise FileFormatError(
-            "the file holds no weights, or more than weights",
-            got=f"{path}: {found}",
-            expected="tensors by name, as torch.save(model.state_dict(), …) or safetensors write them",
-            remedy="Files that run code are refused: save the state dict alone"
-            if strange
-            else "Fetch it again",
+            "the file does not contain only weights",
+            got=f"{path}: " + (f"loading it would call {call[1]}" if call else "damaged or unknown format"),
+            expected="named tensors, as written by torch.save(model.state_dict(), …) or safetensors",
+            remedy="Files that run code are rejected: save the state dict alone"
+            if call
+            else "Download it again",
         ) from None
     for name in _WRAPPERS:
         if isinstance(content, dict) and isinstance(content.get(name), dict):
             content = content[name]
-    if (
-        not isinstance(content, dict)
-        or not content
-        or not all(isinstance(t, Tensor) for t in content.values())
-    ):
+    is_dict = isinstance(content, dict)
+    if not is_dict or not content or not all(isinstance(value, Tensor) for value in content.values()):
         raise FileFormatError(
-            "the file holds no weights by name",
+            "the file does not contain named tensors",
             got=f"{path} with {'an empty ' if content == {} else ''}{type(content).__name__}",
-            expected="tensors by name, as model.state_dict() gives them",
+            expected="named tensors, as returned by model.state_dict()",
         )
-    prefix = "module."  # of networks that were trained on several devices
+    prefix = "module."  # from DataParallel
     if all(name.startswith(prefix) for name in content):
         content = {name[len(prefix) :]: tensor for name, tensor in content.items()}
     return content
 
 
-def fill(
+def load_weights_into(
     model: nn.Module, state: dict[str, Tensor], classifier: str | tuple[str, ...] | None, origin: str
 ) -> str:
-    """Load weights into a model but for its classifier, and say how they were matched: "" if by name.
+    """Load weights into a model, except for its classifier, and return a remark unless names matched.
 
-    A classifier of other classes in the file is of no use and left out. Where all names differ but the shapes
-    are the same, one by one and in order, the file comes from another library's version of the architecture,
-    and the order decides.
+    If no name matches but all shapes agree in order, the file comes from another implementation of the
+    architecture, and tensors are matched by order.
     """
     check_finite(state, origin)
     own = model.state_dict()
-    ours = {name: tensor for name, tensor in own.items() if not _belongs(name, classifier)}
-    theirs = {name: tensor for name, tensor in state.items() if not _belongs(name, classifier)}
+    wanted = {name: tensor for name, tensor in own.items() if not _is_within(name, classifier)}
+    given = {name: tensor for name, tensor in state.items() if not _is_within(name, classifier)}
     remark = ""
-    if not set(ours) & set(theirs):
-        every = list(state.values())
-        if [tuple(t.shape) for t in own.values()] == [tuple(t.shape) for t in every]:
-            theirs = {name: tensor for name, tensor in zip(own, every, strict=True) if name in ours}
-            remark = "the names in the file are others; its tensors were matched by their order"
-    missing, strange = set(ours) - set(theirs), set(theirs) - set(ours)
-    counters = {name for name in ours if name.endswith("num_batches_tracked")}
-    missing -= counters
-    other = [name for name in set(ours) & set(theirs) if ours[name].shape != theirs[name].shape]
-    if missing or strange or other:
-        parts = [
-            f"{len(names)} {what} ({few_of(names)})"
-            for what, names in (
-                ("tensors of the network are missing", missing),
-                ("tensors are unknown to it", strange),
-                ("have another shape", other),
-            )
-            if names
-        ]
-        raise FileFormatError(
-            "the weights are those of another architecture",
-            got=f"{origin}: {'; '.join(parts)}",
-            expected=f"the {len(set(ours) - counters)} tensors of {type(model).__name__}",
-        )
-    model.load_state_dict({name: theirs.get(name, own[name]) for name in ours}, strict=False)
+    same_shapes = [tensor.shape for tensor in own.values()] == [tensor.shape for tensor in state.values()]
+    if same_shapes and not set(wanted) & set(given):
+        given = {name: tensor for name, tensor in zip(own, state.values(), strict=True) if name in wanted}
+        remark = "tensor names in the file differ, so tensors were matched by order"
+    counters = {name for name in wanted if name.endswith("num_batches_tracked")}
+    missing, unexpected = set(wanted) - set(given) - counters, set(given) - set(wanted)
+    reshaped = [name for name in set(wanted) & set(given) if wanted[name].shape != given[name].shape]
+    if missing or unexpected or reshaped:
+        expected = f"the {len(set(wanted) - counters)} tensors of {type(model).__name__}"
+        raise mismatched_weights(origin, expected, missing, unexpected, reshaped)
+    model.load_state_dict({name: given.get(name, own[name]) for name in wanted}, strict=False)
     return remark
 
 
 def check_finite(state: dict[str, Tensor], origin: str) -> None:
-    """Refuse weights of a training that went wrong."""
+    """Raise if weights contain NaN or infinity, as after a failed training run."""
     bad = [name for name, t in state.items() if t.is_floating_point() and not t.isfinite().all()]
     if bad:
-        raise FileFormatError(
-            "the weights are not all finite numbers", got=f"{origin}: {few_of(bad)}", expected="other weights"
-        )
+        raise FileFormatError("the weights contain NaN or infinite values", got=f"{origin}: {_shorten(bad)}")
 
 
-def _belongs(name: str, part: str | tuple[str, ...] | None) -> bool:
-    parts = (part,) if isinstance(part, str) else part or ()
-    return any(name == one or name.startswith(f"{one}.") for one in parts)
+def mismatched_weights(
+    origin: str,
+    expected: str = "",
+    missing: Collection[str] = (),
+    unexpected: Collection[str] = (),
+    reshaped: Collection[str] = (),
+) -> FileFormatError:
+    """Return the error for weights of a different architecture, with the names of the tensors concerned."""
+    groups = {"missing": missing, "unexpected": unexpected, "with a different shape": reshaped}
+    parts = [f"{len(names)} {label} ({_shorten(names)})" for label, names in groups.items() if names]
+    return FileFormatError(
+        "the weights are from a different architecture",
+        got=f"{origin}: {'; '.join(parts)}" if parts else origin,
+        expected=expected,
+    )
 
 
-def few_of(names: Iterable[Any], shown: int = 3) -> str:
-    """Name the first of them, and how many more there are."""
-    found = sorted(map(str, names))
-    return ", ".join(found[:shown]) + (f" and {len(found) - shown} more" if len(found) > shown else "")
+def _is_within(name: str, parts: str | tuple[str, ...] | None) -> bool:
+    parts = (parts,) if isinstance(parts, str) else parts or ()
+    return any(name == part or name.startswith(f"{part}.") for part in parts)
+
+
+def _shorten(names: Collection[str], shown: int = 3) -> str:
+    """List the first names, and count the rest."""
+    listed = ", ".join(sorted(names)[:shown])
+    return listed + (f" and {len(names) - shown} more" if len(names) > shown else "")

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from randomset._core.batches import call_with, feature_tensor
-from randomset.backbones.surgery import is_taken_from, last_linear, removed
+from randomset.backbones.surgery import is_output_of_layer, last_linear, replace_with_identity
 from randomset.belief.budget import Budget
 from randomset.belief.operators import BudgetOperators
 from randomset.belief.random_set import RandomSet
@@ -100,7 +100,7 @@ class RandomSetNetwork(Classifier):
             raise RandomSetError("the classifier must be a torch.nn.Module", got=type(model).__name__)
         name = last_linear(model, layer, budget.num_classes)
         backbone = copy.deepcopy(model)
-        network = cls(backbone, budget, in_features=removed(backbone, name), **options)
+        network = cls(backbone, budget, in_features=replace_with_identity(backbone, name), **options)
         network.replaced_layer, network._unverified = name, True
         return network
 
@@ -158,7 +158,7 @@ class RandomSetNetwork(Classifier):
             output = feature_tensor(self.backbone(*inputs, **named))
         finally:
             hook.remove()
-        if not seen or not is_taken_from(output, seen[-1]):
+        if not seen or not is_output_of_layer(output, seen[-1]):
             raise RandomSetError(
                 "the model changes the output of its last layer",
                 got=f"{type(self.backbone).__name__}, whose output is not that of {self.replaced_layer}",

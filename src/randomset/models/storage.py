@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from randomset import backbones
 from randomset._core.files import check_version, expanded, save_tensors
 from randomset.backbones import Standardise, library
-from randomset.backbones.surgery import removed
+from randomset.backbones.surgery import replace_with_identity
 from randomset.errors import FileFormatError, RandomSetError, WriteError
 from randomset.models.base import Classifier
 from randomset.models.registry import classifier_class
@@ -123,7 +123,7 @@ class Builder:
             return self._built(spec)
         if layer is not None and isinstance(dict(backbone.named_modules()).get(layer), nn.Linear):
             backbone = copy.deepcopy(backbone)
-            removed(backbone, layer)
+            replace_with_identity(backbone, layer)
         return backbone
 
     def preprocess(self, description: dict[str, Any]) -> nn.Module | None:
@@ -164,7 +164,7 @@ class Builder:
     def _built(self, spec: dict[str, Any]) -> nn.Module:
         library.check_spec(spec)
         names = backbones.names(spec)
-        with library.from_file(self.state) if any(":" in name for name in names) else nullcontext():
+        with library.build_limits(self.state) if any(":" in name for name in names) else nullcontext():
             if not any(name.startswith(("timm:", "torchvision:")) for name in names):
                 with torch.device("meta"):
                     sketch = backbones.build(spec["name"], **spec["options"])

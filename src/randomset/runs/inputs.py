@@ -68,7 +68,7 @@ class NetworkInputs:
 
     def _tokenised(self, source: Source) -> Source:
         """Turn texts into the numbers of tokens that the run's own tokenizer gives."""
-        from randomset.backbones.text import load_tokenizer, tokenised
+        from randomset.backbones.text import load_tokenizer, tokenize
 
         length = self.notes.get("tokens")
         if source.kind != "text" or not length:
@@ -77,7 +77,7 @@ class NetworkInputs:
             raise ShapeError(
                 f"the network takes {kind}", got=f"{source.name} with {source.kind}", remedy=remedy
             )
-        tokens = tokenised(source.inputs, load_tokenizer(self.run / TOKENIZER), length)
+        tokens = tokenize(source.inputs, load_tokenizer(self.run / TOKENIZER), length)
         return dataclasses.replace(source, kind="tokens", inputs=tokens)
 
     def _check_scale(self, source: Source) -> None:

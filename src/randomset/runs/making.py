@@ -52,7 +52,7 @@ def train_run(
         import lightning  # noqa: F401  (slow to import, and not a part of training)
     except ImportError:
         raise MissingPackageError("lightning", "train") from None
-    from randomset.backbones.library import check_name, usual_size
+    from randomset.backbones.library import check_name, default_image_size
     from randomset.data.sources import load_source
     from randomset.data.splits import Parts
     from randomset.evaluation.ood import Threshold
@@ -65,7 +65,7 @@ def train_run(
     if ":" in settings.backbone:  # before the data are read, which may take long
         check_name(settings.backbone)
     if settings.weights != "none" and settings.size is None:
-        settings = dataclasses.replace(settings, size=usual_size(settings.backbone))
+        settings = dataclasses.replace(settings, size=default_image_size(settings.backbone))
     options: dict[str, Any] = {
         **{"label": settings.label_column, "text": settings.text_column, "strict": strict},
         "size": None if settings.size is None else (settings.size, settings.size),
@@ -183,7 +183,7 @@ def _sized(size: int | None) -> Callable[[Source], Source]:
 
 def _reader(settings: TrainConfig, out: Path, say: Callable[[str], object]) -> Callable[[Source], Source]:
     """Return what turns texts into tokens, and keep the tokenizer in the run folder."""
-    from randomset.backbones.text import load_tokenizer, most_tokens, tokenised
+    from randomset.backbones.text import load_tokenizer, max_tokens, tokenize
 
     library, _, name = settings.backbone.partition(":")
     if library != "hf" or not name:
@@ -192,7 +192,7 @@ def _reader(settings: TrainConfig, out: Path, say: Callable[[str], object]) -> C
             got=f"--backbone {settings.backbone}",
             remedy="Name one of Hugging Face's, or a folder with one: --backbone hf:MODEL",
         )
-    tokenizer, most = load_tokenizer(name), most_tokens(name)
+    tokenizer, most = load_tokenizer(name), max_tokens(name)
     length = settings.max_tokens if most is None else min(settings.max_tokens, most)
     if length < settings.max_tokens:
         say(f"Of each text {length} tokens are read, as many as the network takes.")
@@ -202,7 +202,7 @@ def _reader(settings: TrainConfig, out: Path, say: Callable[[str], object]) -> C
     def read(source: Source) -> Source:
         if source.kind != "text":
             return source
-        tokens = tokenised(source.inputs, tokenizer, length)
+        tokens = tokenize(source.inputs, tokenizer, length)
         return dataclasses.replace(source, kind="tokens", inputs=tokens)
 
     return read

@@ -163,14 +163,14 @@ class ServedModel:
 
     def from_texts(self, texts: Any) -> Tensor:
         """Turn texts into tokens."""
-        from randomset.backbones.text import tokenised
+        from randomset.backbones.text import tokenize
 
         self._check_kind("texts", "texts")
         texts = [texts] if isinstance(texts, str) else texts
         if not isinstance(texts, list) or not texts or not all(isinstance(text, str) for text in texts):
             raise ShapeError("these are no texts", got=type(texts).__name__, expected="a list of strings")
         self._check_count(len(texts))
-        return tokenised(texts, self.tokenizer, self.tokens)
+        return tokenize(texts, self.tokenizer, self.tokens)
 
     @property
     def expected(self) -> str:

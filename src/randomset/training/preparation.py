@@ -18,9 +18,9 @@ from torch.utils.data import Subset, TensorDataset
 
 from randomset import backbones
 from randomset._core.files import save_tensors
-from randomset.backbones.library import ForeignBackbone
+from randomset.backbones.base import LibraryBackbone
 from randomset.backbones.preprocessing import Standardise
-from randomset.backbones.weights import fill, read_weights
+from randomset.backbones.weights import load_weights_into, read_weights
 from randomset.budgeting.features import extract_features
 from randomset.errors import RandomSetError
 from randomset.training.loaders import EpochLoader
@@ -75,7 +75,7 @@ def backbone_for(name: str, inputs: Tensor, width: int | None = None, weights: s
             remedy="Name a Hugging Face model, or a folder with one: --backbone hf:MODEL",
         )
     if ":" in name:
-        return _foreign(name, inputs, width, weights)
+        return _from_library(name, inputs, width, weights)
     if weights == "default":
         raise RandomSetError(
             "no weights are published for this backbone",
@@ -84,11 +84,11 @@ def backbone_for(name: str, inputs: Tensor, width: int | None = None, weights: s
         )
     backbone = _ours(name, inputs, width)
     if weights != "none":
-        fill(backbone, read_weights(Path(weights)), None, weights)
+        load_weights_into(backbone, read_weights(Path(weights)), None, weights)
     return backbone
 
 
-def _foreign(name: str, inputs: Tensor, width: int | None, weights: str) -> nn.Module:
+def _from_library(name: str, inputs: Tensor, width: int | None, weights: str) -> nn.Module:
     if width is not None:
         raise RandomSetError(
             "width applies to the backbones of randomset only", got=f"{name} with width {width}"
@@ -101,7 +101,7 @@ def _foreign(name: str, inputs: Tensor, width: int | None, weights: str) -> nn.M
     if inputs.dim() == 4:
         options |= {"in_channels": inputs.shape[1], "image_size": inputs.shape[2]}
     backbone = backbones.build(name, **options)
-    if isinstance(backbone, ForeignBackbone) and (backbone.channels is None) != are_tokens(inputs):
+    if isinstance(backbone, LibraryBackbone) and (backbone.channels is None) != are_tokens(inputs):
         kind = "texts" if backbone.channels is None else "images"
         raise RandomSetError(f"this network takes {kind}", got=f"{name} for inputs of another kind")
     return backbone
@@ -137,10 +137,10 @@ def preprocess_for(backbone: nn.Module, inputs: Tensor, rows: Tensor | None = No
     """Return the preprocessing: with the statistics of the pretrained weights, or else of the data."""
     if are_tokens(inputs):
         return None
-    habits = getattr(backbone, "habits", None)
-    if habits is None:
+    pretrained = getattr(backbone, "pretrained_inputs", None)
+    if pretrained is None:
         return Standardise.from_data(inputs, rows)
-    mean, std = torch.tensor(habits.mean), torch.tensor(habits.std)
+    mean, std = torch.tensor(pretrained.mean), torch.tensor(pretrained.std)
     if inputs.shape[1] != len(mean):  # grey images, repeated for a network trained on colour
         mean, std = mean.mean().expand(inputs.shape[1]), std.mean().expand(inputs.shape[1])
     return Standardise(mean, std)
@@ -148,7 +148,7 @@ def preprocess_for(backbone: nn.Module, inputs: Tensor, rows: Tensor | None = No
 
 def log_pretrained_inputs(backbone: nn.Module) -> None:
     """Log what a user should know about the weights that a backbone came with."""
-    if remark := getattr(getattr(backbone, "habits", None), "remark", ""):
+    if remark := getattr(getattr(backbone, "pretrained_inputs", None), "remark", ""):
         logger.info(f"The weights: {remark}.")
 
 

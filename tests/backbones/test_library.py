@@ -1,0 +1,37 @@
+"""Names of other libraries' networks, and specifications that files may not contain."""
+
+import pytest
+import torch
+from torch import nn
+
+from randomset import backbones
+from randomset.backbones.library import build_limits, check_spec, default_image_size
+from randomset.errors import FileFormatError, RandomSetError
+
+
+@pytest.mark.parametrize("name", ["x:model", "timm:", "hf:"])
+def test_unknown_names(name):
+    with pytest.raises(RandomSetError, match="unknown backbone"):
+        backbones.build(name)
+
+
+def test_our_own_networks_have_no_default_image_size():
+    assert default_image_size("small_cnn") is None
+
+
+@pytest.mark.parametrize(
+    "options", [{"in_channels": 0}, {"in_channels": True}, {"image_size": 10**5}, {"weights": "default"}]
+)
+def test_invalid_specs(options):
+    check_spec({"name": "timm:resnet18", "options": {"in_channels": 3, "image_size": 32}})
+    with pytest.raises(FileFormatError, match=f"invalid backbone specification.*{next(iter(options))}"):
+        check_spec({"name": "timm:resnet18", "options": options})
+
+
+def test_build_limits():
+    weights = {"weight": torch.zeros(4)}
+    with build_limits(weights):
+        nn.Linear(100, 100)
+    with pytest.raises(FileFormatError, match="does not match its weights"), build_limits(weights):
+        nn.Linear(10_000, 10_000, device="meta")
+    nn.Linear(10_000, 10_000, device="meta")  # the limit ends with the block
