@@ -90,7 +90,7 @@ EXTERNAL_CONFIGS = {
 }
 
 
-@pytest.fixture(params=["network", "rival"])
+@pytest.fixture(params=["random set", "softmax"])
 def load_with(request, tmp_path, monkeypatch):
     """Load a model after replacing the backbone specification in its file."""
 
@@ -102,19 +102,15 @@ def load_with(request, tmp_path, monkeypatch):
 
     def load(spec):
         spec = json.loads(json.dumps(spec).replace("FOLDER", str(tmp_path / "untrusted")))
-        if request.param == "network":
+        if request.param == "random set":
             rs.RandomSetNetwork(backbones.mlp(4, (3,)), rs.Budget.powerset(3)).save(tmp_path / "run")
         else:
-            model = Softmax(backbone=backbones.mlp(4, (3,)), num_classes=3)
-            model.notes = {}
-            model.save(tmp_path / "run")
+            Softmax(backbone=backbones.mlp(4, (3,)), num_classes=3).save(tmp_path / "run")
 
         def change(description):
-            if request.param == "network":
-                return description | {"backbone": spec}
             return description | {"model": description["model"] | {"backbone": spec}}
 
-        rewritten(tmp_path / "run" / "model.safetensors", request.param, change)
+        rewritten(tmp_path / "run" / "model.safetensors", "model", change)
         return load_model(tmp_path / "run")
 
     return load
