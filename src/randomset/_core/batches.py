@@ -199,7 +199,7 @@ def paired(data: Any) -> Any:
     ):
         data = tuple(torch.as_tensor(part) for part in data)
         if len({len(part) for part in data}) > 1:
-            raise ShapeError("inputs and labels differ in number", got=[len(part) for part in data])
+            raise ShapeError("inputs and labels have different lengths", got=[len(part) for part in data])
         return TensorDataset(*data)
     return data
 

@@ -1,4 +1,4 @@
-"""Predictions in, numbers out: accuracy, calibration, unknown inputs, conformal sets, abstention."""
+"""Metrics: accuracy, calibration, out-of-distribution detection, conformal and selective prediction."""
 
 from randomset.evaluation.evaluator import evaluate
 from randomset.evaluation.ood import Threshold

@@ -1,4 +1,4 @@
-"""How often a prediction is right, and how good its probabilities are."""
+"""Accuracy and proper scoring rules."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ __all__ = ["balanced_accuracy", "brier_score", "check_labels", "negative_log_lik
 
 
 def top_accuracy(probabilities: Tensor, labels: Tensor, k: int = 1) -> float:
-    """Share of samples whose class is among the k most likely ones.
+    """Fraction of samples whose label is among the k most likely classes.
 
     >>> top_accuracy(torch.tensor([[0.5, 0.3, 0.2], [0.1, 0.2, 0.7]]), torch.tensor([1, 2]), k=2)
     1.0
     """
     check_labels(probabilities, labels)
-    if k == 1:  # where probabilities tie, the answer that a prediction gives, as everywhere
+    if k == 1:  # argmax breaks ties in the same way as everywhere else
         return (probabilities.argmax(1) == labels).double().mean().item()
     best = probabilities.topk(min(k, probabilities.shape[1]), dim=1).indices
     return (best == labels[:, None]).any(1).double().mean().item()
 
 
 def balanced_accuracy(probabilities: Tensor, labels: Tensor) -> float:
-    """Mean over the classes that occur of the share that is recognised.
+    """Mean recall over the classes that occur.
 
     >>> balanced_accuracy(torch.tensor([[0.9, 0.1]] * 4), torch.tensor([0, 0, 0, 1]))
     0.5
@@ -60,20 +60,20 @@ def brier_score(probabilities: Tensor, labels: Tensor) -> float:
 
 
 def check_labels(probabilities: Tensor, labels: Tensor) -> None:
-    """Refuse labels that do not fit the predictions."""
+    """Raise LabelError if the labels do not match the predictions."""
     n = probabilities.shape[1]
     if labels.shape != probabilities.shape[:1] or labels.is_floating_point():
         raise LabelError(
-            "the labels do not match the predictions",
+            "labels do not match the predictions",
             got=f"{labels.dtype} {tuple(labels.shape)} for {tuple(probabilities.shape)}",
-            expected="one class index for each prediction",
+            expected="one class index per prediction",
         )
     if not len(labels):
-        raise LabelError("there is nothing to measure", got="no prediction")
+        raise LabelError("no predictions to evaluate", got="no predictions")
     if not 0 <= int(labels.min()) <= int(labels.max()) < n:
         place = int(((labels < 0) | (labels >= n)).nonzero()[0])
         raise LabelError(
-            "a label is outside the classes",
+            "label out of range",
             got=f"{int(labels[place])} at row {place}",
             expected=f"0 to {n - 1}",
         )

@@ -1,8 +1,8 @@
-"""Adversarial images: FGSM and PGD within ε of the original in every pixel, and within [0, 1].
+"""Adversarial attacks: FGSM and PGD in the L∞ ball of radius ε, clipped to [0, 1].
 
-An objective says how badly a model does on each sample, (inputs, labels) → (n); an attack makes it worse.
-A loss that is flat where the model is sure (clipped probabilities) gives an attack no direction: that hides a
-weakness and does not remove it. So the margin of log-probabilities stands beside the model's own loss.
+An objective measures the loss of a model on each sample, (inputs, labels) → (n); an attack maximises it. A
+loss that is flat where the model is confident (clipped probabilities) gives no gradient to follow. This hides
+a weakness without removing it, so the margin of log-probabilities is available beside the model's own loss.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Objective = Callable[[Tensor, Tensor], Tensor]
 
 
 def cross_entropy_objective(logits: Callable[[Tensor], Tensor]) -> Objective:
-    """Attack −log p(label) of a model that gives logits, such as `network.as_logits()`."""
+    """Objective −log p(label) for a model that returns logits, such as `network.as_logits()`."""
 
     def objective(inputs: Tensor, labels: Tensor) -> Tensor:
         return nn.functional.cross_entropy(logits(inputs), labels, reduction="none")
@@ -29,7 +29,7 @@ def cross_entropy_objective(logits: Callable[[Tensor], Tensor]) -> Objective:
 
 
 def margin_objective(logits: Callable[[Tensor], Tensor]) -> Objective:
-    """Attack the margin: the best wrong class's log-probability minus the label's; above 0 it is fooled."""
+    """Objective: log-probability of the best wrong class minus the label's; positive if misclassified."""
 
     def objective(inputs: Tensor, labels: Tensor) -> Tensor:
         found = logits(inputs)
@@ -41,7 +41,7 @@ def margin_objective(logits: Callable[[Tensor], Tensor]) -> Objective:
 
 
 def fgsm(objective: Objective, inputs: Tensor, labels: Tensor, epsilon: float) -> Tensor:
-    """Take one step of ε along the sign of the gradient, in every pixel, clipped to [0, 1].
+    """Fast gradient sign method: one step of size ε along the sign of the gradient, clipped to [0, 1].
 
     >>> away = margin_objective(lambda x: torch.stack((x[:, 0], 1 - x[:, 0]), 1))
     >>> fgsm(away, torch.tensor([[0.75]]), torch.tensor([0]), 0.25)
@@ -62,10 +62,10 @@ def pgd(
     restarts: int = 1,
     seed: int | None = 0,
 ) -> Tensor:
-    """Take many steps, each brought back to within ε and [0, 1]; keep each sample's worst end point.
+    """Projected gradient descent in the L∞ ball of radius ε and [0, 1]; keeps the worst end point per sample.
 
-    `step` is 2.5 ε / steps by default. Every restart begins at a random point of the ε-cube, unless the seed
-    is None: then at the image itself.
+    `step` is 2.5 ε / steps by default. Every restart begins at a random point of the ball, or at the image
+    itself if the seed is None.
 
     >>> away = margin_objective(lambda x: torch.stack((x[:, 0], 1 - x[:, 0]), 1))
     >>> pgd(away, torch.tensor([[0.75]]), torch.tensor([0]), 0.5, seed=None)
@@ -73,7 +73,9 @@ def pgd(
     """
     _check(inputs, epsilon)
     if steps < 1 or restarts < 1:
-        raise RandomSetError("an attack needs steps and starts", got=f"{steps} and {restarts}")
+        raise RandomSetError(
+            "steps and restarts must be at least 1", got=f"steps={steps}, restarts={restarts}"
+        )
     length = 2.5 * epsilon / steps if step is None else step
     low, high = (inputs - epsilon).clamp_min(0), (inputs + epsilon).clamp_max(1)
     generator = None if seed is None else torch.Generator().manual_seed(seed)
@@ -108,9 +110,9 @@ def _values(objective: Objective, inputs: Tensor, labels: Tensor) -> Tensor:
 def _check(inputs: Tensor, epsilon: float) -> None:
     if not inputs.is_floating_point() or inputs.min() < 0 or inputs.max() > 1:
         raise ShapeError(
-            "an attack works on pixels",
+            "attacks expect pixels in [0, 1]",
             got=f"{inputs.dtype} from {inputs.min().item():g} to {inputs.max().item():g}",
             expected="floats in [0, 1]",
         )
     if not epsilon >= 0:
-        raise RandomSetError("epsilon is negative", got=epsilon)
+        raise RandomSetError("epsilon must be non-negative", got=epsilon)

@@ -16,11 +16,11 @@ __all__ = [
     "tempered",
 ]
 
-_ROWS = 4096  # that are looked at at a time
+_ROWS = 4096  # processed at a time, to bound memory
 
 
 def tempered(probabilities: Tensor, temperature: float) -> Tensor:
-    """Return p^(1/T), normalised: softer for T above one, sharper below.
+    """Return p^(1/T), normalised: softer for T > 1, sharper for T < 1.
 
     >>> tempered(torch.tensor([[0.8, 0.2]]), 2.0).round(decimals=4)
     tensor([[0.6667, 0.3333]], dtype=torch.float64)
@@ -32,7 +32,7 @@ def fitted_temperature(probabilities: Tensor, labels: Tensor) -> float:
     """Return the temperature that maximises the likelihood of the labels of validation data.
 
     >>> sure = torch.tensor([[0.99, 0.01]] * 4000)
-    >>> round(fitted_temperature(sure, torch.tensor([0, 0, 0, 1] * 1000)), 1)  # p = 0.75 suits three of four
+    >>> round(fitted_temperature(sure, torch.tensor([0, 0, 0, 1] * 1000)), 1)  # 3 of 4 are correct: p = 0.75
     4.1
     """
     check_labels(probabilities, labels)
@@ -51,7 +51,7 @@ def calibration_error(probabilities: Tensor, labels: Tensor, bins: int = 15, by:
 
 
 def classwise_calibration_error(probabilities: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
-    """Calibration error of each class's own probability, one against the rest (N).
+    """Calibration error of each class's probability, one versus rest (N).
 
     >>> classwise_calibration_error(torch.tensor([[0.8, 0.2], [0.8, 0.2]]), torch.tensor([0, 1]))
     tensor([0.3000, 0.3000], dtype=torch.float64)
@@ -59,7 +59,7 @@ def classwise_calibration_error(probabilities: Tensor, labels: Tensor, bins: int
     check_labels(probabilities, labels)
     n, classes = probabilities.shape
     edges = torch.linspace(0, 1, bins + 1, dtype=torch.double)
-    # Of a bin, count · |accuracy − confidence| is the size of the sum of hits minus probabilities.
+    # In each bin, count · |accuracy − confidence| = |Σ (hit − probability)|.
     gap = torch.zeros(classes, bins, dtype=torch.double)
     for start in range(0, n, _ROWS):
         p = probabilities[start : start + _ROWS].double()

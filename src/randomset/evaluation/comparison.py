@@ -1,4 +1,4 @@
-"""Several methods side by side: means over seeds, their spread, and which is best where that can be said."""
+"""Comparison of methods: means and standard deviations over seeds, and significant leads."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ __all__ = ["Column", "Comparison"]
 
 @dataclass(frozen=True)
 class Column:
-    """One measure: its name, values for each method and seed, and whether more is better (None: neither).
+    """One metric: its name, its values per method and seed, and whether higher is better (None: neither).
 
-    `unknown` names the set of unknown inputs that it is about, if it is about one; `cost` says that it is a
-    price and not a quality.
+    `unknown` is the name of the out-of-distribution data set it refers to, if any; `cost` marks a cost, such
+    as time, rather than a quality.
     """
 
     measure: str
@@ -37,11 +37,11 @@ class Column:
 
     @property
     def name(self) -> str:
-        """The measure, after the unknown inputs that it is about."""
+        """Name of the metric, prefixed by the out-of-distribution data set."""
         return self.measure if self.unknown is None else f"{self.unknown}: {self.measure}"
 
     def mean(self, method: str) -> float:
-        """Return the mean over seeds; NaN where it was not measured."""
+        """Return the mean over seeds; NaN if there are no values."""
         found = self.values.get(method) or [math.nan]
         return float(np.mean(found))
 
@@ -51,7 +51,7 @@ class Column:
         return float(np.std(found, ddof=1)) if len(found) > 1 else math.nan
 
     def best(self) -> str | None:
-        """Return the method that leads every other one by more than the spread of both; None if none does.
+        """Return the method that leads every other method by more than both standard deviations, or None.
 
         >>> Column("accuracy", {"a": [0.90, 0.91], "b": [0.80, 0.81]}, better=True).best()
         'a'
@@ -69,7 +69,7 @@ class Column:
         return first
 
     def cell(self, method: str) -> str:
-        """Write mean ± spread, bold for the best."""
+        """Return "mean ± standard deviation", in bold for the best method."""
         mean, spread = self.scale * self.mean(method), self.scale * self.spread(method)
         if math.isnan(mean):
             return "–"
@@ -79,10 +79,10 @@ class Column:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Evaluations of several methods, a list of one for each seed: `Evaluation`, or the numbers in it.
+    """Evaluations of several methods: for each method, one `Evaluation` (or its numbers) per seed.
 
-    `costs` are numbers that an evaluation does not know, by method and name: `seconds` of training,
-    `parameters`, and `milliseconds` of a prediction.
+    `costs` has costs that are not part of an evaluation, by method and name: `seconds` of training,
+    `parameters`, and `milliseconds` per prediction.
     """
 
     results: Mapping[str, Sequence[Any]]
@@ -90,9 +90,9 @@ class Comparison:
 
     @property
     def columns(self) -> list[Column]:
-        """Every measure that some method has."""
+        """All metrics that at least one method has."""
         if not any(self.results.values()):
-            raise RandomSetError("there is nothing to compare", got="no evaluation")
+            raise RandomSetError("nothing to compare", got="no evaluations")
 
         def of(*path: str) -> dict[str, list[float]]:
             found: dict[str, list[float]] = {}
@@ -131,7 +131,7 @@ class Comparison:
         return [column for column in columns if any(column.values.values())]
 
     def _own(self, method: str, name: str) -> list[float]:
-        """Return the AUROC of what a method offers beside the entropy: width, information or vacuity."""
+        """Return the AUROC of the method's own score: credal width, mutual information or vacuity."""
         found = []
         for one in self.results[method]:
             for score in ("credal width", "mutual information", "vacuity"):
@@ -140,7 +140,7 @@ class Comparison:
         return found
 
     def to_markdown(self) -> str:
-        """Write the table; the best is bold where its lead exceeds the spread over seeds."""
+        """Return a Markdown table; bold marks leads larger than the standard deviations over seeds."""
         columns = self.columns
         lines = [
             "| method | " + " | ".join(c.name.replace("|", "\\|") for c in columns) + " |",
@@ -152,7 +152,7 @@ class Comparison:
         return "\n".join(lines) + "\n"
 
     def to_text(self) -> str:
-        """Write the table for a terminal: a line for each measure, a column for each method."""
+        """Return a plain-text table: one row per metric, one column per method."""
         columns = self.columns
         head = ["", *(f"{method} ({len(each)})" for method, each in self.results.items())]
         rows = [head, *([c.name, *(c.cell(method) for method in self.results)] for c in columns)]
@@ -163,7 +163,7 @@ class Comparison:
         return "\n".join(line.rstrip() for line in lines) + "\n"
 
     def to_csv(self) -> str:
-        """Write a row for each method, with mean and deviation of every measure in columns of their own."""
+        """Return CSV: one row per method, with the mean and standard deviation of every metric."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         columns = self.columns
@@ -176,7 +176,7 @@ class Comparison:
         return text.getvalue()
 
     def to_json(self) -> str:
-        """Write the values of every seed."""
+        """Return the values of every seed as JSON."""
         content = {
             c.name: {m: [c.scale * value for value in values] for m, values in c.values.items()}
             for c in self.columns
@@ -199,7 +199,7 @@ class Comparison:
 
 
 def _numbers(evaluation: Any) -> Mapping[str, Any]:
-    """Take the numbers out of an `Evaluation`; they may come as they are."""
+    """Return the numbers of an `Evaluation`, or the argument itself if it is a mapping."""
     return getattr(evaluation, "numbers", evaluation)
 
 

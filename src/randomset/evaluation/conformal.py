@@ -1,4 +1,4 @@
-"""Conformal prediction: sets of classes that hold the true one with a probability that is guaranteed."""
+"""Conformal prediction: sets of classes that contain the true class with a guaranteed probability."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ SCORES: tuple[Score, ...] = ("1 - Pl", "1 - Bel", "1 - BetP", "APS", "RAPS")
 def nonconformity(
     prediction: Prediction, score: Score, *, seed: int | None = None, penalty: float = 0.01, free: int = 5
 ) -> Tensor:
-    """Return how strange each class would be for each input (n × N); higher is stranger.
+    """Return the nonconformity score of each class for each input (n × N).
 
-    1 − Pl, 1 − Bel and 1 − BetP of the class (without bounds, Pl and Bel are BetP); APS, the
-    probability of all classes down to this one in the order of BetP; RAPS, the same with a `penalty` for
-    each rank beyond the first `free`. With a seed, APS and RAPS take off a random share of the class's own
-    probability, which makes coverage exact instead of conservative.
+    1 − Pl, 1 − Bel and 1 − BetP of the class (without bounds, Pl and Bel equal BetP); APS, the cumulative
+    probability of the classes sorted by BetP, down to this one; RAPS, the same plus a `penalty` for each rank
+    beyond the first `free`. With a seed, APS and RAPS subtract a random fraction of the class's own
+    probability, which makes the coverage exact instead of conservative.
 
     >>> nonconformity(Prediction(torch.tensor([[0.5, 0.25, 0.25]])), "APS")
     tensor([[0.5000, 0.7500, 1.0000]])
@@ -56,23 +56,23 @@ def nonconformity(
 
 @dataclass(frozen=True)
 class ConformalResult:
-    """What conformal sets did on test data."""
+    """Coverage and size of conformal sets on test data."""
 
     coverage: float
     size: float
     empty: float
     by_class: Tensor
-    """Coverage of each class (N); NaN where a class does not occur."""
+    """Coverage of each class (N); NaN for classes that do not occur."""
     size_by_class: Tensor
 
 
 class Conformal:
-    """Split conformal prediction, calibrated on data that the model was not trained on.
+    """Split conformal prediction, calibrated on held-out data.
 
-    The p-value of a class is (1 + number of calibration scores at least as strange) / (n + 1); the set of an
-    input holds every class whose p-value is above α. Then the true class is in it with probability at least
-    1 − α. With `by_class`, each class is compared with calibration samples of its own: the guarantee holds
-    for every class.
+    The p-value of a class is (1 + number of calibration scores at least as high) / (n + 1); the set of an
+    input contains every class whose p-value is above α. It contains the true class with probability at least
+    1 − α. With `by_class`, each class is compared only with calibration samples of that class, so the
+    guarantee holds for every class (class-conditional coverage).
 
     >>> calibration = Prediction(torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.7, 0.3], [0.4, 0.6]]))
     >>> conformal = Conformal(calibration, torch.tensor([0, 0, 0, 1]))
@@ -102,7 +102,7 @@ class Conformal:
         self.reference = [group.sort().values for group in groups]
 
     def p_values(self, prediction: Prediction, *, smoothed: bool = False) -> Tensor:
-        """Return the p-value of every class (n × N); smoothed ones are uniform for the true class."""
+        """Return the p-value of every class (n × N); smoothed p-values are uniform for the true class."""
         strange = self._strange(prediction)
         u = uniform_from_rows(prediction.probabilities, (self.seed or 0) + 2) if smoothed else None
         if not self.by_class:
@@ -119,12 +119,12 @@ class Conformal:
     def sets(
         self, prediction: Prediction, alpha: float = 0.1, *, smoothed: bool = False, never_empty: bool = False
     ) -> Tensor:
-        """Return which classes are in each input's set (n × N)."""
+        """Return the set of each input as a boolean mask (n × N)."""
         if not 0 < alpha < 1:
-            raise RandomSetError("alpha is no error rate", got=alpha, expected="0 < alpha < 1")
+            raise RandomSetError("alpha is out of range", got=alpha, expected="0 < alpha < 1")
         if smoothed:
             inside = self.p_values(prediction, smoothed=True) > alpha
-        else:  # the same as p-values above alpha: at least so many references are as strange
+        else:  # equivalent to p-values above alpha, but without computing them
             limits = torch.stack([_limit(reference, alpha) for reference in self.reference])
             inside = self._strange(prediction) <= limits
         if never_empty:
@@ -134,7 +134,7 @@ class Conformal:
 
     @staticmethod
     def measure(sets: Tensor, labels: Tensor) -> ConformalResult:
-        """Measure coverage and size of sets (n × N), over all and for each class."""
+        """Compute coverage and size of sets (n × N), overall and per class."""
         n = sets.shape[1]
         hit = sets.gather(1, labels[:, None]).squeeze(1).double()
         size = sets.sum(1).double()
@@ -153,9 +153,9 @@ class Conformal:
 
 
 def uniform_from_rows(rows: Tensor, seed: int) -> Tensor:
-    """Return a number from [0, 1) for each row (n) that depends on the row and the seed alone.
+    """Return a pseudo-random number in [0, 1) per row (n) that depends only on the row and the seed.
 
-    So an input gets the same answer in whatever batch it comes, and different inputs get independent numbers.
+    An input therefore gets the same result in every batch, and different inputs get independent numbers.
 
     >>> rows = torch.tensor([[0.5, 0.5], [0.9, 0.1], [0.5, 0.5]])
     >>> found = uniform_from_rows(rows, 0)
@@ -169,11 +169,11 @@ def uniform_from_rows(rows: Tensor, seed: int) -> Tensor:
 
 
 def _p_values(values: Tensor, reference: Tensor, u: Tensor | None) -> Tensor:
-    """Count references that are at least as strange as each value, the value itself among them."""
-    values = values.contiguous()  # or torch warns that it makes it so
+    """Return the fraction of references at least as high as each value, counting the value itself."""
+    values = values.contiguous()  # searchsorted warns otherwise
     at_least = (len(reference) - torch.searchsorted(reference, values)).double()
     if u is None:
-        counted = at_least + 1  # in double: a p-value of exactly alpha is not above it
+        counted = at_least + 1  # in double: a p-value of exactly alpha must not exceed it
     else:
         above = len(reference) - torch.searchsorted(reference, values, right=True)
         counted = above + u * (at_least - above + 1)
@@ -181,6 +181,8 @@ def _p_values(values: Tensor, reference: Tensor, u: Tensor | None) -> Tensor:
 
 
 def _limit(reference: Tensor, alpha: float) -> Tensor:
-    """Return the strangest score whose p-value is above alpha."""
-    count = math.floor(alpha * (len(reference) + 1) + 1e-9)  # references that must be as strange
+    """Return the largest score whose p-value is above alpha."""
+    count = math.floor(
+        alpha * (len(reference) + 1) + 1e-9
+    )  # number of references that must be at least as high
     return reference[-count] if count else torch.tensor(math.inf, dtype=torch.double)

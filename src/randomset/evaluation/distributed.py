@@ -1,4 +1,4 @@
-"""Predictions on several devices through Lightning; imported only when they are asked for."""
+"""Prediction on several devices with Lightning; imported only when needed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["BatchPredictor"]
 
 
 class BatchPredictor(lightning.LightningModule):
-    """Gives everything that a prediction of a batch holds, tensors by name."""
+    """Returns the content of a batch's prediction as named tensors."""
 
     def __init__(self, predictor: Predictor, feed: Feed) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""`evaluate`: a model and named data sets in, every number about it out."""
+"""`evaluate`: computes all metrics of a model on test and out-of-distribution data."""
 
 from __future__ import annotations
 
@@ -102,23 +102,25 @@ def evaluate(
     predictor = as_predictor(model)
     known = tuple(classes or (model.classes if getattr(model, "bounded", False) else ()))
     if not 0 < alpha < 1:
-        raise RandomSetError("alpha is no error rate", got=alpha, expected="0 < alpha < 1")
+        raise RandomSetError("alpha is out of range", got=alpha, expected="0 < alpha < 1")
     if not 0 < keep <= 1:
-        raise RandomSetError("this share of inputs cannot be kept", got=keep, expected="0 < keep ≤ 1")
+        raise RandomSetError("keep is out of range", got=keep, expected="0 < keep ≤ 1")
     if autoattack:
         check_autoattack()
     changed = bool(noise or rotation or attacks or autoattack or timing)
     if ood is not None and not isinstance(ood, Mapping):
         raise RandomSetError(
-            "the unknown data have no names", got=type(ood).__name__, expected='{"name": data, …}'
+            "ood must be a mapping of names to data", got=type(ood).__name__, expected='{"name": data, …}'
         )
     if taken := {"test", "validation", "calibration"} & set(ood or {}):
-        raise RandomSetError("this name means something else", got=taken.pop(), expected="another one in ood")
+        raise RandomSetError("reserved name in ood", got=taken.pop(), expected="another name")
     if (attacks or autoattack) and not isinstance(model, nn.Module):
-        raise RandomSetError("an attack needs gradients", got=type(model).__name__, expected="a torch module")
+        raise RandomSetError(
+            "attacks need a model with gradients", got=type(model).__name__, expected="a torch.nn.Module"
+        )
     if changed and devices > 1:
         raise RandomSetError(
-            "noise, rotation, attacks and timing run in one process", got=f"devices={devices}"
+            "noise, rotation, attacks and timing support only one device", got=f"devices={devices}"
         )
     shared: dict[str, Any] = {
         **{"batch_size": batch_size, "devices": devices},
@@ -128,20 +130,20 @@ def evaluate(
     tested = predictions_of(predictor, test, "test", labelled=True, keep=samples * changed, **shared)
     known = known or tested.classes or tuple(map(str, range(tested.prediction.probabilities.shape[1])))
     outputs = tested.prediction.probabilities.shape[1]
-    if not shared["known"]:  # names of the data, of which those at the end may never occur
+    if not shared["known"]:  # names come from the data, where trailing classes may not occur
         known = known[:outputs]
     if len(known) != outputs:
         raise RandomSetError(
-            "the model gives another number of classes than there are names",
+            "the number of outputs does not match the number of class names",
             got=f"{outputs} outputs for {len(known)} names",
-            remedy="Name the model's classes, in the order of its outputs: classes=[…]",
+            remedy="Pass the class names in the order of the outputs: classes=[…]",
         )
     shared["known"], shared["like"] = known, tested.layout
     assert tested.labels is not None
     check_labels(tested.prediction.probabilities, tested.labels)
     if score not in tested.prediction.scores:
         raise RandomSetError(
-            "the model has no such score", got=score, expected=f"one of {', '.join(tested.prediction.scores)}"
+            "unknown score", got=score, expected=f"one of {', '.join(tested.prediction.scores)}"
         )
     others = {}
     for name, data in (ood or {}).items():
@@ -171,7 +173,7 @@ def evaluate(
         numbers["conformal"] = conformal_section(kept_back, tested, alpha, seed)
     if changed:
         if tested.kept is None:
-            raise ShapeError("noise, rotation, attacks and timing need inputs that are tensors")
+            raise ShapeError("noise, rotation, attacks and timing require tensor inputs")
         images, labels = tested.kept
         if noise or rotation:
             options: dict[str, Any] = {"seed": seed, "batch_size": batch_size, "progress": progress}
@@ -205,27 +207,31 @@ def evaluate(
 
 
 def _conformal_remarks(calibration: Outcome, shared: bool, alpha: float, classes: int) -> list[str]:
-    """Say where conformal sets cannot be what they should be."""
+    """Return remarks on conformal sets with a weak guarantee or too few calibration samples."""
     assert calibration.labels is not None
     needed = math.ceil(1 / alpha - 1e-9) - 1
     fewest = int(torch.bincount(calibration.labels, minlength=classes).min())
     said = []
     if shared:
-        said.append("conformal: calibrated on the validation data; with data apart the guarantee is strict")
+        said.append(
+            "conformal: calibrated on the validation data; separate calibration data give a strict guarantee"
+        )
     if len(calibration) < needed:
-        said.append(f"conformal: {len(calibration)} inputs; with fewer than {needed}, sets hold every class")
+        said.append(
+            f"conformal: {len(calibration)} inputs; with fewer than {needed}, every set contains all classes"
+        )
     elif fewest < needed:
         said.append(
-            f"conformal: {len(calibration)} inputs, {fewest} of the rarest class; of a class with fewer than "
-            f"{needed}, the sets by class never leave it out"
+            f"conformal: {len(calibration)} inputs, {fewest} of the rarest class; class-conditional sets "
+            f"always contain a class with fewer than {needed}"
         )
     return said
 
 
 def _apart(other: Outcome, tested: Outcome) -> Outcome:
-    """Leave out inputs that are test inputs; refuse data that hold many, of which nothing can be learned.
+    """Drop inputs that also occur in the test data; raise if there are many of them.
 
-    Where test inputs repeat each other, as rows of a few whole numbers do, others may be equal by chance.
+    If test inputs contain duplicates, as tables of small integers do, matches may be coincidental.
     """
     there = {tuple(row) for row in tested.digests.tolist()} - {(0, 0)}
     same = torch.tensor([tuple(row) in there for row in other.digests.tolist()])
@@ -233,13 +239,13 @@ def _apart(other: Outcome, tested: Outcome) -> Outcome:
     if not count:
         return other
     if len(there) < 0.99 * len(tested):
-        remark = f"{count} of {len(other)} are equal to a test input, where test inputs repeat each other"
+        remark = f"{count} of {len(other)} inputs equal a test input, but the test data contain duplicates"
         return replace(other, remarks=(*other.remarks, remark))
     if count > 0.01 * len(other):
         raise RandomSetError(
-            f"{other.name} holds inputs of the test data",
-            got=f"{count} of {len(other)}, the first in row {int(same.nonzero()[0])}",
-            expected="other inputs than those to test on",
-            remedy="Name other data, or take these inputs out",
+            f"{other.name} overlaps with the test data",
+            got=f"{count} of {len(other)} inputs, the first in row {int(same.nonzero()[0])}",
+            expected="inputs that are not in the test data",
+            remedy="Use other data, or remove these inputs",
         )
-    return other.without(same, f"{count} of {len(other)} are test inputs, and left out")
+    return other.without(same, f"{count} of {len(other)} inputs are in the test data and were dropped")

@@ -1,4 +1,4 @@
-"""Data of every kind as batches that a model takes."""
+"""Converts data of any supported type to batches of model inputs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["Feed", "Layout", "Rows", "batches_of", "collated", "count_of", "dige
 
 @dataclass(frozen=True)
 class Layout:
-    """The form of inputs that a model takes: the shape of one, whether they are bytes, and how large."""
+    """Layout of a model's inputs: shape of one sample, whether they are uint8, and the largest value."""
 
     shape: tuple[int, ...]
     bytes: bool
@@ -31,11 +31,11 @@ class Layout:
 
     @classmethod
     def of(cls, inputs: Tensor) -> Layout:
-        """Take the form of a batch."""
+        """Return the layout of a batch."""
         return cls(tuple(inputs.shape[1:]), inputs.dtype == torch.uint8, _largest(inputs))
 
     def grown(self, inputs: Tensor) -> Layout:
-        """Take in how large the numbers of another batch are."""
+        """Update the largest value with another batch."""
         return replace(self, largest=max(self.largest, _largest(inputs)))
 
 
@@ -45,14 +45,14 @@ def _largest(inputs: Tensor) -> float:
 
 @dataclass
 class Feed:
-    """Makes batches of any data set into what a model takes: pixels of sources in [0, 1], in one layout."""
+    """Converts batches to model inputs: scales the pixels of sources to [0, 1] and matches a layout."""
 
     pixels: bool = False
     like: Layout | None = None
     remarks: list[str] = field(default_factory=list)
 
     def __call__(self, batch: Any) -> tuple[Any, Any]:
-        """Return inputs and labels of a batch."""
+        """Return the inputs and labels of a batch."""
         inputs, labels = (batch, None) if _is_texts(batch) else split_batch(batch)
         if hasattr(inputs, "__array__") and not isinstance(inputs, Tensor):
             inputs = torch.as_tensor(np.asarray(inputs))
@@ -71,7 +71,7 @@ class Feed:
         if inputs.dim() == 4 and len(self.like.shape) == 3 and tuple(inputs.shape[1:]) != self.like.shape:
             inputs, done = converted(inputs, self.like.shape)
         if inputs.dim() != 4:
-            pass  # numbers of a table have no range that is known
+            pass  # tabular data have no known range
         elif self.like.bytes and inputs.is_floating_point():
             inputs = (inputs * 255).round().clamp(0, 255).to(torch.uint8)
             done.append("multiplied by 255")
@@ -81,14 +81,14 @@ class Feed:
         self.remarks += [one for one in done if one not in self.remarks]
         if tuple(inputs.shape[1:]) != self.like.shape:
             raise ShapeError(
-                "the inputs do not fit the model",
+                "inputs have the wrong shape for the model",
                 got=f"samples of shape {tuple(inputs.shape[1:])}",
                 expected=str(self.like.shape),
             )
         return inputs
 
     def _check_scale(self, inputs: Tensor, from_bytes: bool) -> None:
-        """Refuse images whose numbers mean something else than those of the test data."""
+        """Raise if the images use another value range than the test data."""
         like = self.like
         if like is None or inputs.dim() != 4 or not len(inputs):
             return
@@ -98,17 +98,17 @@ class Feed:
         strange |= not like.bytes and not from_bytes and largest > 20 * max(like.largest, 1e-12)
         if strange:
             raise ShapeError(
-                "the images are on another scale than the test data",
+                "the images have a different value range than the test data",
                 got=f"values up to {largest:g}{' from bytes' * from_bytes}",
                 expected="bytes" if like.bytes else f"values up to about {like.largest:g}",
-                remedy="Bring both to bytes, or to floats in [0, 1]",
+                remedy="Convert both to uint8, or to floats in [0, 1]",
             )
 
 
 def batches_of(
     data: Any, size: int, workers: int | None, name: str
 ) -> tuple[Iterable[Any], int | None, int | None]:
-    """Cut data into batches; tell how many there will be, and how many samples."""
+    """Split data into batches; return them with the number of batches and of samples, if known."""
     if is_hub(data):
         data = HubRows(data)
     if isinstance(data, Dataset) and not isinstance(data, TensorDataset):
@@ -123,22 +123,24 @@ def batches_of(
     if isinstance(data, TensorDataset):
         if len(data.tensors) > 2:
             raise RandomSetError(
-                f"the data of {name} have more than inputs and labels", got=f"{len(data.tensors)} tensors"
+                f"{name} has too many tensors",
+                got=f"{len(data.tensors)} tensors",
+                expected="inputs and labels",
             )
         data = tuple(data.tensors[:2]) if len(data.tensors) > 1 else data.tensors[0]
     parts = data if isinstance(data, tuple) else (data,)
     if isinstance(data, (tuple, Tensor)) or hasattr(data, "__array__") or _is_texts(data):
         if len({count_of(part) for part in parts}) != 1 or not count_of(parts[0]):
             raise ShapeError(
-                f"the inputs and labels of {name} do not match",
+                f"inputs and labels of {name} have different lengths, or are empty",
                 got=" and ".join(str(count_of(part)) for part in parts),
-                expected="as many labels as inputs, at least one",
+                expected="one label per input, at least one input",
             )
         rows = Rows(tuple(torch.as_tensor(p) if hasattr(p, "__array__") else p for p in parts), size)
         return rows, len(rows), count_of(parts[0])
     if not isinstance(data, Iterable) or isinstance(data, Mapping):
         raise RandomSetError(
-            f"the data of {name} are of no known kind",
+            f"unsupported type of data for {name}",
             got=type(data).__name__,
             expected="a name or path, (inputs, labels), a data set, or a data loader",
         )
@@ -151,7 +153,7 @@ def _is_texts(data: Any) -> bool:
 
 @dataclass(frozen=True)
 class Rows:
-    """Inputs and perhaps labels, as slices of a size."""
+    """Batches of inputs, and labels if given, as slices."""
 
     parts: tuple[Any, ...]
     size: int
@@ -170,12 +172,12 @@ class Rows:
 
 
 def count_of(inputs: Any) -> int:
-    """Return how many inputs there are; of inputs by name, in the first of them."""
+    """Return the number of inputs; for a mapping, that of its first entry."""
     return len(next(iter(inputs.values()))) if isinstance(inputs, Mapping) else len(inputs)
 
 
 def collated(rows: list[Any]) -> Any:
-    """Make a batch of rows; pictures of Pillow become pixels in [0, 1]."""
+    """Collate rows to a batch; PIL images become pixels in [0, 1]."""
 
     def plain(value: Any) -> Any:
         if type(value).__module__.startswith("PIL."):
@@ -188,14 +190,14 @@ def collated(rows: list[Any]) -> Any:
         )
     except RuntimeError as error:
         raise ShapeError(
-            "the inputs of a batch cannot be put together",
+            "cannot collate inputs of different shapes",
             got=str(error).splitlines()[0],
-            remedy="Resize them in the data set",
+            remedy="Resize them to the same shape in the data set",
         ) from None
 
 
 def digests_of(inputs: Any) -> Tensor:
-    """Return two numbers for each input that are equal for equal inputs only, bytes or pixels in [0, 1].
+    """Return a 128-bit hash per input (n × 2); uint8 and pixels in [0, 1] give the same hash.
 
     >>> one = torch.tensor([[0, 255], [7, 7]], dtype=torch.uint8)
     >>> bool((digests_of(one) == digests_of(one.float() / 255)).all())
@@ -214,4 +216,4 @@ def digests_of(inputs: Any) -> Tensor:
         constant = torch.zeros(len(inputs), dtype=torch.bool)
     found = b"".join(hashlib.blake2b(row, digest_size=16).digest() for row in rows)
     numbers = torch.from_numpy(np.frombuffer(found, np.int64).reshape(-1, 2).copy())
-    return numbers.masked_fill(constant[:, None], 0)  # empty pictures are alike everywhere
+    return numbers.masked_fill(constant[:, None], 0)  # ignore constant images: they occur in many data sets

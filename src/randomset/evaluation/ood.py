@@ -1,4 +1,4 @@
-"""Telling unknown inputs from known ones by a score, and the threshold to deploy."""
+"""Out-of-distribution detection by an uncertainty score, and the threshold for deployment."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _FILE, _FORMAT, _VERSION = "threshold.json", "randomset.threshold", 1
 
 @dataclass(frozen=True)
 class Detection:
-    """How well a score tells unknown inputs (positive) from known ones.
+    """How well a score separates unknown inputs (the positive class) from known ones.
 
-    auroc: the probability that an unknown input scores higher than a known one
-    auprc: average precision with the unknown as positive; `auprc_known` with the known as positive
-    fpr95: the share of known inputs taken for unknown where 95 % of the unknown are found
-    error: the smallest mean of the two shares of mistakes, over all thresholds
+    auroc: probability that an unknown input scores higher than a known one
+    auprc: average precision with unknown as the positive class; `auprc_known` with known as positive
+    fpr95: false positive rate at a true positive rate of 95 %
+    error: detection error, the smallest mean of false positive and false negative rate over all thresholds
     """
 
     auroc: float
@@ -42,7 +42,7 @@ class Detection:
 
 
 def detection(known: Tensor, unknown: Tensor) -> Detection:
-    """Measure a score (higher is more uncertain) on known (n) and unknown (m) inputs.
+    """Evaluate a score (higher means more uncertain) on known (n) and unknown (m) inputs.
 
     >>> found = detection(torch.tensor([0.1, 0.2, 0.4]), torch.tensor([0.3, 0.9]))
     >>> round(found.auroc, 4), round(found.fpr95, 4)
@@ -53,9 +53,9 @@ def detection(known: Tensor, unknown: Tensor) -> Detection:
     for name, score in (("known", known), ("unknown", unknown)):
         if score.dim() != 1 or not len(score) or not score.isfinite().all():
             raise RandomSetError(
-                f"the scores of the {name} inputs cannot be compared",
+                f"invalid scores of the {name} inputs",
                 got=f"shape {tuple(score.shape)}",
-                expected="at least one finite number",
+                expected="a non-empty 1-D tensor of finite numbers",
             )
     both = torch.cat((known, unknown)).double().numpy()
     target = np.r_[np.zeros(len(known)), np.ones(len(unknown))]
@@ -72,9 +72,9 @@ def detection(known: Tensor, unknown: Tensor) -> Detection:
 
 
 def rank_average(known: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> Tensor:
-    """Average several scores by their ranks among known inputs: (n) each → (m), from 0 to 1.
+    """Average several scores by their ranks among known inputs: (n) each → (m), in [0, 1].
 
-    A score counts by the share of known (validation) inputs that it exceeds, so that scales do not matter.
+    Each score is replaced by the fraction of known (validation) inputs below it, so scales do not matter.
 
     >>> rank_average({"a": torch.tensor([1.0, 2.0]), "b": torch.tensor([10.0, 20.0])},
     ...              {"a": torch.tensor([1.5]), "b": torch.tensor([30.0])})
@@ -91,7 +91,7 @@ def rank_average(known: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> Te
 
 @dataclass(frozen=True)
 class Threshold:
-    """The largest score of an input that still counts as known.
+    """The largest score at which an input still counts as known.
 
     >>> threshold = Threshold.keeping(0.75, torch.tensor([0.0, 0.25, 0.5, 1.0]), "entropy")
     >>> threshold.value, threshold.known(torch.tensor([0.5, 0.75]))
@@ -104,32 +104,32 @@ class Threshold:
 
     @classmethod
     def keeping(cls, share: float, validation: Tensor, score: str) -> Threshold:
-        """Choose the smallest threshold that keeps at least a share of known validation inputs."""
+        """Choose the smallest threshold that accepts at least the given share of known validation inputs."""
         if not 0 < share <= 1:
-            raise RandomSetError("this share of inputs cannot be kept", got=share, expected="0 < share ≤ 1")
+            raise RandomSetError("share is out of range", got=share, expected="0 < share ≤ 1")
         if validation.dim() != 1 or not len(validation):
             raise RandomSetError(
-                "there are no scores to choose a threshold from",
+                "cannot choose a threshold from these scores",
                 got=f"shape {tuple(validation.shape)}",
-                expected="one score for each known validation input",
+                expected="one score per known validation input",
             )
         ordered = validation.double().sort().values
         place = int(np.ceil(share * len(ordered) - 1e-9)) - 1
         return cls(score, float(ordered[place]), share)
 
     def known_by(self, scores: Mapping[str, Tensor]) -> Tensor:
-        """Say which inputs are known by the scores of a prediction, of which this threshold's is one."""
+        """Return which inputs count as known, given all scores of a prediction."""
         if self.score not in scores:
             raise RandomSetError(
-                "the threshold is on a score that the model does not have",
+                "the model does not provide the threshold's score",
                 got=self.score,
                 expected=f"one of {', '.join(scores)}",
-                remedy="Choose another threshold, such as Threshold.keeping(0.95, …) on one of these",
+                remedy="Choose a threshold on one of these, such as Threshold.keeping(0.95, …)",
             )
         return self.known(scores[self.score])
 
     def save(self, folder: str | Path) -> Path:
-        """Write it into a run folder, as threshold.json."""
+        """Write threshold.json to a run folder."""
         path = expanded(folder) / _FILE
         path.parent.mkdir(parents=True, exist_ok=True)
         write_document(dataclasses.asdict(self), path, _FORMAT, _VERSION)
@@ -137,17 +137,17 @@ class Threshold:
 
     @classmethod
     def load(cls, folder: str | Path) -> Threshold | None:
-        """Read that of a run folder; None if it has none."""
+        """Load the threshold of a run folder, or None if it has none."""
         path = expanded(folder) / _FILE
         if not path.parent.is_dir():
-            raise FileFormatError("there is no such folder", got=str(folder))
+            raise FileFormatError("folder not found", got=str(folder))
         if not path.exists():
             return None
         content = read_document(path, _FORMAT, _VERSION, "the threshold")
         score, value, share = (content.get(name) for name in ("score", "value", "share"))
         if not isinstance(score, str) or not is_number(value, -math.inf) or not is_number(share):
             raise FileFormatError(
-                "the threshold cannot be read",
+                "invalid threshold file",
                 got=f"{path} with score {score!r:.40}, value {value!r:.40}, share {share!r:.40}",
                 expected="the name of a score and two finite numbers",
                 remedy="Evaluate the run again",
@@ -155,7 +155,7 @@ class Threshold:
         return cls(score, float(value or 0), float(share or 0))
 
     def known(self, scores: Tensor) -> Tensor:
-        """Say which inputs count as known."""
+        """Return which inputs count as known."""
         return scores.double() <= self.value
 
 

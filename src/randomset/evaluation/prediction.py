@@ -1,4 +1,4 @@
-"""One pass of a model over a data set: predictions, labels, and what had to be done to the inputs."""
+"""Runs a model over a data set and collects predictions, labels and remarks on input conversions."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ __all__ = ["Outcome", "predictions_of"]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one pass over a data set gave.
+    """Predictions and labels of one data set.
 
-    `digests` (n × 2) tell inputs apart, `kept` are some of the inputs themselves with their labels, `remarks`
-    say what was done to the inputs, `left_out` are the places of those that were left out.
+    `digests` (n × 2) are hashes of the inputs, `kept` holds some of the inputs with their labels, `remarks`
+    describe conversions of the inputs, and `left_out` has the indices of dropped inputs.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Outcome:
         return len(self.prediction)
 
     def without(self, out: Tensor, remark: str) -> Outcome:
-        """Leave out inputs (a mask of them), and say why."""
+        """Return a copy without the masked inputs, and with a remark."""
         return replace(
             self,
             prediction=self.prediction[~out],
@@ -79,16 +79,17 @@ def predictions_of(
     seed: int = 0,
     progress: bool | None = None,
 ) -> Outcome:
-    """Put a data set through a model once.
+    """Predict a whole data set.
 
-    Data are a name or path, a `Source`, (inputs, labels), inputs alone, a data set of torch or of Hugging
-    Face, or batches such as a data loader's. Of sources, pixels are floats in [0, 1] and labels are numbered
-    by the `known` classes; anything else reaches the model as it is, but for what `like`, another data set's
-    layout, asks for. `keep` inputs are remembered.
+    Data are a name or path, a `Source`, (inputs, labels), only inputs, a torch or Hugging Face data set, or
+    an iterable of batches such as a data loader. For sources, pixels are scaled to [0, 1] and labels are
+    encoded by the `known` classes. Other data are passed unchanged, except for conversions to the layout
+    `like`. The result keeps `keep` of the inputs.
     """
     if not is_whole(batch_size, 1) or not is_whole(workers or 0, 0) or not is_whole(devices, 1):
         raise RandomSetError(
-            "batch_size, workers or devices is out of range", got=f"{batch_size}, {workers}, {devices}"
+            "batch_size, workers or devices is out of range",
+            got=f"batch_size={batch_size}, workers={workers}, devices={devices}",
         )
     if isinstance(data, (str, Path)):
         data = load_source(data, "test", labelled=labelled, progress=progress)
@@ -131,7 +132,7 @@ def _in_turn(
     labelled: bool,
     progress: bool | None,
 ) -> tuple[list[_Part], Layout | None, tuple[Tensor, Tensor] | None]:
-    """Predict batch by batch; the last that is returned are inputs to keep, and their places."""
+    """Predict batch by batch; also return the layout, and the kept inputs with their indices."""
     parts: list[_Part] = []
     kept: list[tuple[Tensor, Tensor]] = []
     layout, seen = None, 0
@@ -148,7 +149,7 @@ def _in_turn(
             seen += len(prediction)
             advance(1)
     if not parts:
-        raise ShapeError("there is nothing to evaluate", got=f"no batch of {name}", expected="at least one")
+        raise ShapeError("no data to evaluate", got=f"no batches of {name}", expected="at least one batch")
     if not kept:
         return parts, layout, None
     return parts, layout, (torch.cat([x for x, _ in kept]), torch.cat([y for _, y in kept]))
@@ -163,20 +164,20 @@ def _predicted(predictor: Predictor, inputs: Any, name: str, number: int, seen: 
         if error.sample is None:
             raise
         raise InvalidBeliefError(
-            f"the model gave no probabilities on {name}",
-            got=f"{error.got}, that is input {seen + error.sample} (batch {number}, place {error.sample})",
+            f"the model returned invalid probabilities on {name}",
+            got=f"{error.got}, input {seen + error.sample} (batch {number}, index {error.sample})",
             expected="finite numbers",
-            remedy="Look for NaN in that input; a model that gives it everywhere has diverged",
+            remedy="Check that input for NaN; if this happens for all inputs, the model has diverged",
         ) from None
-    except RuntimeError as error:  # torch's own words on shapes and types that do not fit
+    except RuntimeError as error:  # torch's message on wrong shapes or dtypes
         shape = tuple(inputs.shape[1:]) if isinstance(inputs, Tensor) else type(inputs).__name__
         raise ShapeError(
-            f"the model cannot take the inputs of {name}",
+            f"the model failed on the inputs of {name}",
             got=f"samples of shape {shape}: {str(error).splitlines()[0]}",
         ) from error
     if len(prediction) != count_of(inputs):
         raise ShapeError(
-            f"the model gave another number of answers than there are inputs of {name}",
+            f"the number of predictions does not match the number of inputs of {name}",
             got=f"{len(prediction)} for {count_of(inputs)}",
         )
     return prediction
@@ -185,7 +186,7 @@ def _predicted(predictor: Predictor, inputs: Any, name: str, number: int, seen: 
 def _joined(
     labels: list[Any], count: int, name: str, own: tuple[str, ...], known: tuple[str, ...]
 ) -> tuple[Tensor, list[str]]:
-    """Join the labels of batches, numbered by the known classes; say if names did not help."""
+    """Concatenate labels, encoded by the known classes; return a remark if class names do not match."""
     if any(part is None for part in labels):
         raise LabelError(f"{name} has no labels", expected="(inputs, labels) in every batch")
     arrays = [np.asarray(part) for part in labels]
@@ -194,14 +195,14 @@ def _joined(
         return torch.from_numpy(codes), []
     found = torch.cat([torch.as_tensor(array) for array in arrays])
     if found.dim() == 2 and found.dtype == torch.bool and bool((found.sum(1) == 1).all()):
-        found = found.int().argmax(1)  # sets of one class each
+        found = found.int().argmax(1)  # set-valued labels with one class each
     if found.dim() != 1 or len(found) != count or found.is_floating_point():
         raise LabelError(
-            f"the labels of {name} are no classes",
+            f"the labels of {name} are not class indices",
             got=f"{found.dtype} of shape {tuple(found.shape)} for {count} inputs",
-            expected="one class index for each input",
-            remedy="Set-valued labels have no single true class to compare with: test on data that name one "
-            "for each input (--test SOURCE)"
+            expected="one class index per input",
+            remedy="Set-valued labels cannot be evaluated: test on data with a single label per input "
+            "(--test SOURCE)"
             if found.dim() > 1
             else "",
         )
@@ -210,19 +211,19 @@ def _joined(
     if all(label in known for label in own):
         order = torch.tensor([known.index(label) for label in own])
         if not 0 <= int(found.min()) <= int(found.max()) < len(own):
-            raise LabelError(f"a label of {name} is beyond its classes", got=int(found.max()))
+            raise LabelError(f"label of {name} out of range", got=int(found.max()))
         return order[found.long()], []
     if len(own) == len(known):
-        return found.long(), ["its classes have other names than the model's, and are taken in their order"]
+        return found.long(), ["its class names differ from the model's; classes are matched by order"]
     raise LabelError(
-        f"{name} has other classes than the model",
+        f"the classes of {name} do not match the model's",
         got=", ".join(own[:5]),
         expected=", ".join(known[:5]),
     )
 
 
 def _chosen(samples: int | None, keep: int, seed: int) -> Tensor | int:
-    """Choose which inputs to remember; of a stream, the first ones."""
+    """Choose which inputs to keep: a random sample, or the first ones of a stream."""
     if samples is None or keep >= samples:
         return keep if samples is None else samples
     order = torch.randperm(samples, generator=torch.Generator().manual_seed(seed))
@@ -251,7 +252,7 @@ def _on_devices(predictor: Predictor, batches: Any, feed: Feed, devices: int, na
         batches = DataLoader(TensorDataset(*batches.parts), batch_size=batches.size)
     if not isinstance(batches, DataLoader):
         raise RandomSetError(
-            f"{name} cannot be shared among devices",
+            f"cannot distribute {name} over devices",
             got=type(batches).__name__,
             expected="tensors, a data set or a data loader",
         )

@@ -84,7 +84,7 @@ def random_set_predictor(network: Classifier, *, calibrated: bool = True) -> Pre
 
 
 def softmax_predictor(model: nn.Module) -> Predictor:
-    """Measure any module whose outputs are logits.
+    """Return a predictor for a module that returns logits.
 
     >>> predict = softmax_predictor(nn.Linear(4, 3))
     >>> sorted(predict(torch.randn(5, 4)).scores)

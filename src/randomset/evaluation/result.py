@@ -1,4 +1,4 @@
-"""The result of an evaluation: numbers, tables of them, and the raw scores behind them."""
+"""The result of an evaluation: metrics, tables and the underlying predictions."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ _FILES = ("evaluation.json", "evaluation.md", "scores.npz")
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Numbers by name, as `evaluation.json` holds them, with the predictions and labels of every data set.
+    """Metrics by name, as in `evaluation.json`, with the predictions and labels of every data set.
 
-    `result["test"]["accuracy"]` is a number; `print(result)` shows the tables; the predictions are those of
-    "test", "validation" and every set that the model does not know.
+    `result["test"]["accuracy"]` is a number; `print(result)` shows the tables. `predictions` has the keys
+    "test", "validation" and the names of the out-of-distribution data sets.
     """
 
     numbers: dict[str, Any]
@@ -43,7 +43,7 @@ class Evaluation:
 
     def __getitem__(self, name: str) -> Any:
         if name not in self.numbers:
-            raise KeyError(f"{name!r} was not measured; there are {', '.join(self.numbers)}")
+            raise KeyError(f"{name!r} was not evaluated; available: {', '.join(self.numbers)}")
         return self.numbers[name]
 
     def __contains__(self, name: str) -> bool:
@@ -51,23 +51,23 @@ class Evaluation:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """The names of the classes."""
+        """Class names."""
         return tuple(self.numbers["classes"])
 
     @property
     def tables(self) -> list[Table]:
-        """The numbers as tables."""
+        """The metrics as tables."""
         return tables_of(self.numbers)
 
     @property
     def summary(self) -> str:
-        """The most important numbers in words."""
+        """A short text with the most important metrics."""
         return "\n".join(summary_of(self.numbers))
 
     def to_json(self, path: str | Path | None = None, scores: str | None = None) -> str:
-        """Return the numbers as JSON, and write them if a path is given; what is no number becomes null.
+        """Return the metrics as JSON, and write them if a path is given; NaN and infinity become null.
 
-        `scores` is the checksum of the file of scores that belongs to them.
+        `scores` is the checksum of the matching scores file.
         """
         import randomset
 
@@ -97,9 +97,9 @@ class Evaluation:
         return f"Evaluation({test['samples']} test inputs, accuracy {test['accuracy']:.4f}, {unknown})"
 
     def save_scores(self, path: str | Path) -> Path:
-        """Write what every figure can be redrawn from: .npz with all arrays, .parquet with a row per input.
+        """Write the predictions, enough to redraw all figures, as .npz or .parquet (one row per input).
 
-        Both hold the labels, probabilities, scores, and lower and upper probabilities of every data set.
+        Both contain labels, probabilities, scores, and lower and upper probabilities of every data set.
         """
         path = expanded(path)
         if path.suffix == ".npz":
@@ -113,11 +113,11 @@ class Evaluation:
             except ImportError:
                 raise MissingPackageError("pyarrow", "data") from None
         else:
-            raise RandomSetError("the scores are written as .npz or .parquet", got=str(path))
+            raise RandomSetError("unsupported file type for scores", got=str(path))
         return path
 
     def to_frame(self) -> Any:
-        """Return a pandas table with a row for each input of every data set."""
+        """Return a pandas DataFrame with one row per input of every data set."""
         try:
             import pandas
         except ImportError:
@@ -140,37 +140,41 @@ class Evaluation:
         return pandas.concat(parts, ignore_index=True)
 
     def save(self, folder: str | Path) -> list[Path]:
-        """Write evaluation.json, evaluation.md and scores.npz into a folder."""
+        """Write evaluation.json, evaluation.md and scores.npz to a folder."""
         folder = expanded(folder)
         folder.mkdir(parents=True, exist_ok=True)
         paths = [folder / name for name in _FILES]
         self.save_scores(paths[2])
         self.to_markdown(paths[1])
-        self.to_json(paths[0], _checksum(paths[2]))  # last: where it is, the others are
+        self.to_json(
+            paths[0], _checksum(paths[2])
+        )  # written last: if it exists, the other files are complete
         return paths
 
     @classmethod
     def load(cls, folder: str | Path) -> Evaluation:
-        """Read what `save` wrote."""
+        """Load an evaluation from a folder written by `save`."""
         path, scores = expanded(folder) / _FILES[0], expanded(folder) / _FILES[2]
         numbers = read_document(path, _FORMAT, _VERSION, "the evaluation")
         mark = numbers.get("scores")
         numbers = {name: value for name, value in numbers.items() if name not in _OWN}
-        if mark not in (None, _checksum(scores)):  # it was interrupted while it was written
+        if mark not in (None, _checksum(scores)):  # saving was interrupted
             raise FileFormatError(
-                "the numbers and the scores are of two evaluations", got=str(folder), remedy="Evaluate again"
+                "evaluation.json and scores.npz do not belong together",
+                got=str(folder),
+                remedy="Evaluate again",
             )
         try:
             found = cls(numbers, *_restored(scores))
-            found.to_markdown(), found.summary  # which need about every number
+            found.to_markdown(), found.summary  # check that all metrics are present and valid
             _check_lengths(found)
         except RandomSetError:
             raise
-        except (
-            Exception
-        ) as error:  # numbers that are texts, lists that are missing: whatever is not as written
+        except Exception as error:  # missing or malformed content can raise anything
             raise FileFormatError(
-                "the evaluation is not whole", got=f"{folder}: {error!r:.100}", remedy="Evaluate again"
+                "the evaluation is incomplete or damaged",
+                got=f"{folder}: {error!r:.100}",
+                remedy="Evaluate again",
             ) from None
         return found
 
@@ -193,7 +197,7 @@ class Evaluation:
 
 
 def _restored(path: Path) -> tuple[dict[str, Prediction], dict[str, Tensor]]:
-    """Read the predictions and labels of a file of scores."""
+    """Read predictions and labels from a scores file."""
     titles = read_arrays(path, ("sets", "scores"), needed=("sets", "scores"))
     predictions, labels = {}, {}
     for name in titles["sets"].tolist():
@@ -210,23 +214,23 @@ def _restored(path: Path) -> tuple[dict[str, Prediction], dict[str, Tensor]]:
 
 
 def _check_lengths(found: Evaluation) -> None:
-    """Refuse predictions that do not fit each other or the classes, whose names must be text."""
+    """Raise if predictions have inconsistent shapes or class names are not strings."""
     "".join(found.classes).encode()
     if "test" not in found.predictions:
-        raise FileFormatError("the scores lack those of the test data", got=", ".join(found.predictions))
+        raise FileFormatError("the scores file has no test data", got=", ".join(found.predictions))
     for name, prediction in found.predictions.items():
         whole = (len(prediction), len(found.classes))
         tables = (prediction.probabilities, prediction.lower, prediction.upper)
         columns = (*prediction.scores.values(), prediction.negative)
         right = all(each is None or tuple(each.shape) == whole for each in tables)
         right &= all(each is None or tuple(each.shape) == whole[:1] for each in columns)
-        labels = found.labels.get(name)  # set-valued ones are a table
+        labels = found.labels.get(name)  # set-valued labels are 2-D
         if not right or (labels is not None and tuple(labels.shape) not in (whole, whole[:1])):
-            raise FileFormatError("the scores do not fit each other", got=f"those of {name}")
+            raise FileFormatError("inconsistent shapes in the scores file", got=f"scores of {name}")
 
 
 def _checksum(path: Path) -> str | None:
-    """Return letters that change with a file; None without it."""
+    """Return a checksum of a file, or None if it cannot be read."""
     try:
         return hashlib.blake2b(path.read_bytes(), digest_size=8).hexdigest()
     except OSError:
@@ -234,7 +238,7 @@ def _checksum(path: Path) -> str | None:
 
 
 def sayable(value: Any) -> Any:
-    """Return nested mappings and lists with None for what JSON cannot say: NaN and infinity."""
+    """Replace NaN and infinity, which JSON does not support, with None in nested mappings and lists."""
     if isinstance(value, Mapping):
         return {name: sayable(part) for name, part in value.items()}
     if isinstance(value, (list, tuple)):

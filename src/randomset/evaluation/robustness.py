@@ -1,4 +1,4 @@
-"""What attacks do to a model: the paper's, and those that a flat loss cannot stop."""
+"""Robustness to adversarial attacks: the paper's, and stronger ones that a flat loss cannot stop."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from randomset.models.loss import belief_objective, logit_objective
 
 __all__ = ["EPSILONS", "attack_rows", "belief_objective", "check_autoattack", "logit_objective"]
 
-EPSILONS = (0.005, 0.01, 0.02, 0.03, 0.04, 0.05)  # the paper's, of its Tables 13 and 14
+EPSILONS = (0.005, 0.01, 0.02, 0.03, 0.04, 0.05)  # from the paper's Tables 13 and 14
 
 Row = dict[str, Any]
 
@@ -61,7 +61,9 @@ def attack_rows(
         progress: whether to show a bar; None shows it on a terminal.
     """
     if not isinstance(model, nn.Module):
-        raise RandomSetError("an attack needs gradients", got=type(model).__name__, expected="a torch module")
+        raise RandomSetError(
+            "attacks need a model with gradients", got=type(model).__name__, expected="a torch.nn.Module"
+        )
     pixels, predictor = pixels_of(images), as_predictor(model)
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     plan = _plan(model, surrogate, steps, restarts, seed)
@@ -91,7 +93,7 @@ def _right(predictor: Predictor, images: Tensor, labels: Tensor) -> Tensor:
 
 
 def check_autoattack() -> None:
-    """Fail with the name of the extra if AutoAttack is missing."""
+    """Raise MissingPackageError if AutoAttack is not installed."""
     try:
         import pyautoattack  # noqa: F401
     except ImportError:
@@ -104,7 +106,7 @@ Attack = Callable[[Tensor, Tensor, float], Tensor]
 def _plan(
     model: nn.Module, surrogate: nn.Module | None, steps: int, restarts: int, seed: int
 ) -> dict[str, Attack]:
-    """Name the attacks that fit a model."""
+    """Return the attacks that apply to a model, by name."""
 
     def paper(objective: Objective) -> Attack:
         return lambda x, y, e: pgd(objective, x, y, e, steps=10, step=1 / 255, seed=None)
@@ -151,9 +153,9 @@ def _autoattack(model: nn.Module, seed: int) -> Attack:
             outputs = logits(images[:1]).shape[1]
         if outputs < 4:
             raise RandomSetError(
-                "AutoAttack needs four classes",
+                "AutoAttack needs at least four classes",
                 got=f"{outputs} classes",
-                remedy="Leave it out: PGD has no limit",
+                remedy="Omit it; PGD works with any number of classes",
             )
         logging.getLogger("auto-attack").setLevel(logging.ERROR)
         found = AutoAttack(
@@ -163,7 +165,7 @@ def _autoattack(model: nn.Module, seed: int) -> Attack:
         found.apgd_targeted.n_target_classes = found.fab.n_target_classes = min(9, outputs - 1)
         with torch.random.fork_rng(devices=[]):
             changed, _ = found.run_standard_evaluation(images, labels, batch_size=len(images))
-        # What leaves the cube by rounding is brought back.
+        # Project back onto the ball: rounding can leave it.
         changed = torch.minimum(torch.maximum(changed, images - epsilon), images + epsilon)
         return changed.clamp(0, 1).detach()
 

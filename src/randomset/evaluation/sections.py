@@ -1,4 +1,4 @@
-"""The sections of an evaluation: numbers for JSON, each from the outcomes of passes."""
+"""The sections of an evaluation: JSON-serialisable metrics computed from predictions."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ RANKS = "rank average"
 
 
 def test_section(tested: Outcome, bins: int) -> dict[str, Any]:
-    """How often the model is right on test data, and how good its probabilities are."""
+    """Accuracy, calibration and scores on test data."""
     p, labels = tested.prediction.probabilities, _labels(tested)
     right = tested.prediction.labels == labels
     negative = tested.prediction.negative
@@ -66,7 +66,7 @@ def test_section(tested: Outcome, bins: int) -> dict[str, Any]:
 
 
 def scaled_section(tested: Outcome, held: Outcome, bins: int) -> dict[str, float]:
-    """What one temperature on the probabilities, chosen on validation data, makes of them."""
+    """NLL and ECE after temperature scaling of the probabilities, fitted on validation data."""
     temperature = fitted_temperature(held.prediction.probabilities, _labels(held))
     p, labels = tempered(tested.prediction.probabilities, temperature), _labels(tested)
     return {
@@ -77,7 +77,7 @@ def scaled_section(tested: Outcome, held: Outcome, bins: int) -> dict[str, float
 
 
 def ood_section(tested: Outcome, others: dict[str, Outcome], held: Outcome | None) -> dict[str, Any]:
-    """How well every score tells unknown inputs from test inputs; ranks count among validation inputs."""
+    """Out-of-distribution detection by every score; ranks are relative to the validation inputs."""
     reference = (held or tested).prediction.scores
     known = {**tested.prediction.scores, RANKS: rank_average(reference, tested.prediction.scores)}
     found = {}
@@ -103,7 +103,7 @@ def ood_section(tested: Outcome, others: dict[str, Outcome], held: Outcome | Non
 
 
 def selective_section(tested: Outcome) -> dict[str, Any]:
-    """How accuracy rises when the least sure inputs are left out, by every score."""
+    """Selective prediction by every score: accuracy when the most uncertain inputs are rejected."""
     right = tested.prediction.labels == _labels(tested)
     found = {}
     for name, values in tested.prediction.scores.items():
@@ -114,7 +114,7 @@ def selective_section(tested: Outcome) -> dict[str, Any]:
 
 
 def decisions_section(tested: Outcome) -> dict[str, Any]:
-    """Measure the classes that interval dominance leaves: those that could be the most likely one."""
+    """Evaluate set-valued decisions by interval dominance: all classes that could be the most likely one."""
     lower, upper = tested.prediction.lower, tested.prediction.upper
     assert lower is not None
     assert upper is not None
@@ -139,7 +139,7 @@ def _of_sets(sets: Tensor, labels: Tensor) -> dict[str, float]:
 def threshold_section(
     threshold: Threshold, tested: Outcome, others: dict[str, Outcome], held: Outcome | None
 ) -> dict[str, Any]:
-    """What a threshold does to test inputs and to unknown ones."""
+    """Effect of a threshold on test inputs and on out-of-distribution inputs."""
     known = threshold.known_by(tested.prediction.scores)
     right = (tested.prediction.labels == _labels(tested)).double()
     return {
@@ -155,7 +155,7 @@ def threshold_section(
 
 
 def conformal_section(calibration: Outcome, tested: Outcome, alpha: float, seed: int) -> dict[str, Any]:
-    """Coverage and size of conformal sets, by every score that fits, over all inputs and class by class."""
+    """Coverage and size of conformal sets for every applicable score, marginal and class-conditional."""
     rows = []
     bounded = tested.prediction.lower is not None
     for score in SCORES:
@@ -184,7 +184,7 @@ def conformal_section(calibration: Outcome, tested: Outcome, alpha: float, seed:
 
 
 def _plain(values: Tensor) -> list[float | None]:
-    """Numbers for JSON, which knows no NaN."""
+    """Convert to a list with None for NaN, which JSON does not support."""
     return [None if value != value else value for value in values.tolist()]
 
 

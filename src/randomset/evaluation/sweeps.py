@@ -1,4 +1,4 @@
-"""What noise and rotation do to a model: accuracy and uncertainty at every level."""
+"""Robustness to noise and rotation: accuracy and uncertainty at every level."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from randomset.evaluation.predictor import Prediction, Predictor
 
 __all__ = ["NOISE", "ROTATION", "corruption_rows", "measured", "pixels_of"]
 
-# The paper's levels, of its Tables 11 and 12.
+# Levels from the paper's Tables 11 and 12.
 NOISE = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 ROTATION = ((-180, -120), (-120, -60), (-60, 0), (0, 60), (60, 120), (120, 180), (0, 360))
 
@@ -34,10 +34,10 @@ def corruption_rows(
     batch_size: int = 256,
     progress: bool | None = None,
 ) -> dict[str, list[Row]]:
-    """Measure a model on images in [0, 1] with noise of several scales, and turned by ranges of angles.
+    """Evaluate a model on images in [0, 1] with noise at several scales and rotations in several ranges.
 
-    Returns rows with `level`, `accuracy` and the mean of every score of uncertainty; a level of None is the
-    images as they are.
+    Returns rows with `level`, `accuracy` and the mean of every uncertainty score; a level of None stands for
+    the unchanged images.
     """
     pixels = pixels_of(images)
     changes: dict[str, list[tuple[Any, Callable[[Tensor], Tensor]]]] = {
@@ -63,21 +63,21 @@ def corruption_rows(
 
 
 def measured(predictor: Predictor, images: Tensor, labels: Tensor, batch_size: int = 256) -> Row:
-    """Return the accuracy and the mean of every score."""
+    """Return the accuracy and the mean of every uncertainty score."""
     found = Prediction.concatenate([predictor(part) for part in images.split(batch_size)])
     right = (found.labels == labels).double().mean().item()
     return {"accuracy": right} | {name: score.double().mean().item() for name, score in found.scores.items()}
 
 
 def pixels_of(images: Tensor) -> Tensor:
-    """Return images as floats in [0, 1], or say that they are none."""
+    """Return images as floats in [0, 1]; raise ShapeError for other inputs."""
     if images.dtype == torch.uint8:
         return images.float() / 255
     if images.dim() != 4 or not images.is_floating_point() or images.min() < 0 or images.max() > 1:
         raise ShapeError(
-            "these are no images in the range of pixels",
+            "images must have pixels in [0, 1]",
             got=f"{images.dtype} {tuple(images.shape)} from {images.min():g} to {images.max():g}",
-            expected="bytes, or floats in [0, 1], as (n × C × H × W)",
-            remedy="Let the model itself standardise its inputs",
+            expected="uint8, or floats in [0, 1], of shape (n × C × H × W)",
+            remedy="Standardise inputs inside the model",
         )
     return images

@@ -1,4 +1,4 @@
-"""The numbers of an evaluation as tables that people read."""
+"""Tables and a text summary of an evaluation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Table", "summary_of", "tables_of"]
 
 @dataclass(frozen=True)
 class Table:
-    """A title, the names of the columns, rows of text, and a sentence on how to read them."""
+    """A table: title, column names, rows of text, and an explanatory note."""
 
     title: str
     columns: tuple[str, ...]
@@ -21,7 +21,7 @@ class Table:
     note: str = ""
 
     def to_markdown(self) -> str:
-        """Write it as Markdown.
+        """Return the table as Markdown.
 
         >>> print(Table("Sizes", ("set", "size"), (("a", "1"),)).to_markdown())
         ## Sizes
@@ -38,7 +38,7 @@ class Table:
 
 
 def tables_of(numbers: dict[str, Any]) -> list[Table]:
-    """Make a table of every part of an evaluation that is there."""
+    """Return one table for each section of an evaluation."""
     tables = [_test(numbers["test"])]
     if numbers["ood"]:
         tables.append(_ood(numbers["ood"]))
@@ -60,7 +60,7 @@ def tables_of(numbers: dict[str, Any]) -> list[Table]:
 
 
 def summary_of(numbers: dict[str, Any]) -> list[str]:
-    """Say the most important numbers in words."""
+    """Summarise the most important metrics in sentences."""
     test = numbers["test"]
     lines = [
         f"On {test['samples']} test inputs: accuracy {_share(test['accuracy'])}, calibration error "
@@ -70,43 +70,43 @@ def summary_of(numbers: dict[str, Any]) -> list[str]:
     for name, found in numbers["ood"].items():
         scores = [one for one in ("entropy", "credal width") if one in found["scores"]]
         told = " and ".join(f"{found['scores'][one]['auroc']:.3f} by {one}" for one in scores)
-        lines.append(f"Telling {found['samples']} inputs of {name} from them: AUROC {told}.")
+        lines.append(f"Detecting {found['samples']} inputs of {name}: AUROC {told}.")
     if threshold is not None:
         kept, stopped = _share(threshold["kept"]), threshold["detected"]
         lines.append(
-            f"An input counts as known where its {threshold['score']} is at most {threshold['value']:.4g}: "
-            f"this keeps {kept} of the test inputs"
-            + "".join(f", stops {_share(share)} of {name}" for name, share in stopped.items())
+            f"An input counts as known if its {threshold['score']} is at most {threshold['value']:.4g}: "
+            f"this accepts {kept} of the test inputs"
+            + "".join(f" and rejects {_share(share)} of {name}" for name, share in stopped.items())
             + "."
         )
     if "conformal" in numbers:
         row, wanted = numbers["conformal"]["rows"][0], 1 - numbers["conformal"]["alpha"]
         lines.append(
-            f"Conformal sets by {row['score']} hold the true class of {_share(row['coverage'])} (wanted: "
-            f"{wanted:.0%}) with {row['size']:.2f} classes on average."
+            f"Conformal sets by {row['score']} contain the true class of {_share(row['coverage'])} of "
+            f"the inputs (target: {wanted:.0%}), with {row['size']:.2f} classes on average."
         )
     if "attacks" in numbers:
         worst = [row for row in numbers["attacks"] if row["attack"] == "all of them"][-1]
         lines.append(
-            f"Against all attacks with ε = {worst['epsilon']:g}: accuracy {_share(worst['accuracy'])}."
+            f"Under all attacks with ε = {worst['epsilon']:g}: accuracy {_share(worst['accuracy'])}."
         )
     if "timing" in numbers:
         one, many = numbers["timing"]["latency_ms"]["median"], numbers["timing"]["throughput"]["median"]
-        lines.append(f"A prediction takes {one:.2g} ms alone; in batches, {many:,.0f} inputs per second.")
+        lines.append(f"A single prediction takes {one:.2g} ms; in batches, {many:,.0f} inputs per second.")
     return lines
 
 
 def _test(test: dict[str, Any]) -> Table:
     names = {
         "accuracy": "accuracy",
-        "top_5_accuracy": "accuracy among the five likeliest",
-        "balanced_accuracy": "mean accuracy of the classes",
+        "top_5_accuracy": "top-5 accuracy",
+        "balanced_accuracy": "balanced accuracy",
         "confidence": "mean confidence",
         "nll": "negative log-likelihood, nats",
         "brier": "Brier score",
         "ece": "calibration error (ECE)",
-        "ece_equal_mass": "the same, bins of equal size",
-        "classwise_ece": "the same, class by class",
+        "ece_equal_mass": "ECE, bins of equal count",
+        "classwise_ece": "class-wise ECE",
     }
     shares = ("accuracy", "top_5_accuracy", "balanced_accuracy", "confidence")
     rows = [
@@ -114,12 +114,12 @@ def _test(test: dict[str, Any]) -> Table:
     ]
     if "scaled" in test:
         scaled = test["scaled"]
-        after = f"after one temperature, {scaled['temperature']:.3f}, from validation data"
+        after = f"after temperature scaling (T = {scaled['temperature']:.3f}, from validation data)"
         rows.append((f"negative log-likelihood {after}", _number(scaled["nll"])))
         rows.append((f"calibration error {after}", _number(scaled["ece"])))
     rows += [(f"mean {with_unit(name)}", _spread(value)) for name, value in test["scores"].items()]
     if "negative_mass" in test:
-        rows.append(("share of the raw mass that was negative, and repaired", _share(test["negative_mass"])))
+        rows.append(("share of raw mass that was negative and repaired", _share(test["negative_mass"])))
     return Table(f"Test data, {test['samples']} inputs", ("measure", "value"), tuple(rows))
 
 
@@ -141,21 +141,23 @@ def _ood(ood: dict[str, Any]) -> Table:
         "known, mean ± std",
         "unknown, mean ± std",
     )
-    return Table("Telling unknown inputs from known ones", columns, tuple(rows), "Unknown is positive.")
+    return Table("Out-of-distribution detection", columns, tuple(rows), "Unknown is the positive class.")
 
 
 def _threshold(threshold: dict[str, Any]) -> Table:
     score = threshold["score"]
     rows = [
-        ("test inputs that are kept", _share(threshold["kept"])),
-        ("accuracy on those", _share(threshold["accuracy_of_kept"])),
+        ("test inputs accepted", _share(threshold["kept"])),
+        ("accuracy on accepted inputs", _share(threshold["accuracy_of_kept"])),
     ]
-    rows += [(f"inputs of {name} that are stopped", _share(v)) for name, v in threshold["detected"].items()]
+    rows += [(f"inputs of {name} rejected", _share(v)) for name, v in threshold["detected"].items()]
     samples = threshold["validation_samples"]
-    where = "chosen before" if samples is None else f"chosen to keep {threshold['share']:.0%} of {samples}"
+    where = (
+        "chosen previously" if samples is None else f"chosen to accept {threshold['share']:.0%} of {samples}"
+    )
     where += " validation inputs" if samples is not None else ""
-    note = f"An input is known where its {score} is at most {threshold['value']:.6g}, {where}."
-    return Table("Threshold to deploy", ("measured", "share"), tuple(rows), note)
+    note = f"An input counts as known if its {score} is at most {threshold['value']:.6g}, {where}."
+    return Table("Deployment threshold", ("metric", "share"), tuple(rows), note)
 
 
 def _selective(selective: dict[str, Any]) -> Table:
@@ -164,8 +166,12 @@ def _selective(selective: dict[str, Any]) -> Table:
         (with_unit(name), _number(value["aurc"]), *(_share(value["accuracy_at"][s]) for s in shares))
         for name, value in selective.items()
     ]
-    columns = ("score", "area under risk–coverage", *(f"accuracy on the surest {share}" for share in shares))
-    return Table("Leaving out the least sure", columns, tuple(rows))
+    columns = (
+        "score",
+        "area under risk–coverage curve",
+        *(f"accuracy at {share} coverage" for share in shares),
+    )
+    return Table("Selective prediction", columns, tuple(rows))
 
 
 def _decisions(decisions: dict[str, Any]) -> Table:
@@ -181,8 +187,8 @@ def _decisions(decisions: dict[str, Any]) -> Table:
         )
         for name, value in decisions.items()
     ]
-    columns = ("rule", "coverage", "classes, mean", "single class", "accuracy of those", "u65", "u80")
-    return Table("Decisions for sets of classes", columns, tuple(rows))
+    columns = ("rule", "coverage", "mean set size", "single class", "single-class accuracy", "u65", "u80")
+    return Table("Set-valued decisions", columns, tuple(rows))
 
 
 def _conformal(conformal: dict[str, Any]) -> Table:
@@ -192,7 +198,7 @@ def _conformal(conformal: dict[str, Any]) -> Table:
         rows.append(
             (
                 row["score"],
-                "each class" if row["by_class"] else "all inputs",
+                "each class" if row["by_class"] else "marginal",
                 _share(row["coverage"]),
                 _share(lowest),
                 f"{row['size']:.3f}",
@@ -205,14 +211,14 @@ def _conformal(conformal: dict[str, Any]) -> Table:
         "score",
         "guarantee for",
         "coverage",
-        "lowest of a class",
-        "classes, mean",
-        "empty",
+        "lowest class coverage",
+        "mean set size",
+        "empty sets",
         "u65",
         "u80",
     )
     wanted, samples = 1 - conformal["alpha"], conformal["samples"]
-    note = f"Wanted: at least {wanted:.0%} coverage; calibrated on {samples} inputs."
+    note = f"Target: at least {wanted:.0%} coverage; calibrated on {samples} inputs."
     return Table("Conformal sets", columns, tuple(rows), note)
 
 
@@ -245,7 +251,7 @@ def _attacks(rows: Sequence[dict[str, Any]], samples: int) -> Table:
             )
     found = tuple((name, *(by.get(level, "–") for level in levels)) for name, by in cells.items())
     columns = ("attack", *(f"ε = {level:g}" for level in levels))
-    note = "Accuracy where every pixel, from 0 to 1, may change by ε."
+    note = "Accuracy when every pixel (in [0, 1]) may change by up to ε."
     return Table(f"Attacks, {samples} test inputs", columns, found, note)
 
 
@@ -254,14 +260,14 @@ def _timing(timing: dict[str, Any]) -> Table:
         "latency_ms": "one input, ms",
         "throughput": f"inputs per second, {timing['batch_size']} at once",
         "ratio_single": "time relative to softmax on the same backbone, one input",
-        "ratio_batch": f"the same, {timing['batch_size']} at once",
+        "ratio_batch": f"time relative to softmax on the same backbone, {timing['batch_size']} at once",
     }
     rows = tuple(
         (title, f"{timing[k]['median']:.4g}", f"{timing[k]['low']:.4g} to {timing[k]['high']:.4g}")
         for k, title in names.items()
         if k in timing
     )
-    return Table("Time of a prediction with its uncertainty", ("measure", "median", "quartiles"), rows)
+    return Table("Prediction time, including uncertainty scores", ("measure", "median", "quartiles"), rows)
 
 
 def _share(value: float | None) -> str:

@@ -1,4 +1,4 @@
-"""How long a prediction takes, warm, and how that compares with the plain backbone."""
+"""Prediction time after warm-up, also relative to a softmax model with the same backbone."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ __all__ = ["in_turns", "measure_time"]
 def measure_time(
     model: Any, inputs: Tensor, *, repeats: int = 20, warm_up: int = 3, batch_size: int = 256
 ) -> dict[str, Any]:
-    """Measure prediction with all its uncertainties: one input at a time, and a batch at once.
+    """Measure the time of predictions with all uncertainty scores, for single inputs and for a batch.
 
-    Returns medians with quartiles: `latency_ms` of one input, `throughput` in inputs per second, and for a
-    `RandomSetNetwork` the ratios of time to a softmax model with the same backbone, `ratio_single` and
-    `ratio_batch`, the two called in turns so that both meet the same disturbances.
+    Returns medians and quartiles: `latency_ms` of a single input, `throughput` in inputs per second and, for
+    a `RandomSetNetwork`, the time relative to a softmax model with the same backbone, `ratio_single` and
+    `ratio_batch`. Calls to the two models alternate, so that other load affects both equally.
     """
     if repeats < 1 or warm_up < 0 or not len(inputs):
-        raise RandomSetError("nothing would be timed", got=f"{repeats} repeats of {len(inputs)} inputs")
+        raise RandomSetError("nothing to time", got=f"{repeats} repeats of {len(inputs)} inputs")
     predictor, one, many = as_predictor(model), inputs[:1], inputs[:batch_size]
     plain = model.softmax_counterpart() if isinstance(model, Classifier) else None
     reference = None if plain is None else softmax_predictor(plain)
@@ -44,9 +44,9 @@ def measure_time(
 
 
 def in_turns(models: Mapping[str, Any], one: Tensor, rounds: int = 30) -> dict[str, float]:
-    """Time a prediction of one input by several models, which take turns: medians in milliseconds.
+    """Return the median time of a single prediction in milliseconds for several models.
 
-    What disturbs the machine meanwhile disturbs all of them.
+    Calls to the models alternate, so that other load affects all of them equally.
     """
     predictors = {name: as_predictor(model) for name, model in models.items()}
     times: dict[str, list[float]] = {name: [] for name in predictors}

@@ -1,15 +1,15 @@
-"""The units of uncertainty scores, as tables, figures and reports name them."""
+"""Units of the uncertainty scores, for tables, figures and reports."""
 
 from __future__ import annotations
 
 __all__ = ["UNITS", "with_unit"]
 
 UNITS = {"entropy": "bits", "non-specificity": "bits", "mutual information": "bits"}
-"""Scores that are not here have none: they are shares or widths of probabilities."""
+"""All other scores are dimensionless: shares or differences of probabilities."""
 
 
 def with_unit(score: str, shown: str | None = None) -> str:
-    """Name a score, or what is shown in place of its name, with its unit.
+    """Return the name of a score, or the name to show instead, with its unit.
 
     >>> with_unit("entropy"), with_unit("credal width")
     ('entropy, bits', 'credal width')

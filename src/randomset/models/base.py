@@ -155,7 +155,7 @@ class Classifier(nn.Module):
         return (), {name: self.preprocess(value) for name, value in named.items()}
 
     def forward(self, *inputs: Any, **named: Any) -> Tensor:
-        """Return what the loss takes."""
+        """Return the outputs that the loss expects."""
         raise NotImplementedError
 
     def probabilities(self, outputs: Tensor) -> Tensor:
@@ -192,7 +192,7 @@ class Classifier(nn.Module):
                 parts.append(self.predict_batch(given, **options).to(home))
                 advance(1)
         if not parts:
-            raise ShapeError("there is nothing to predict", got="no batch", expected="at least one input")
+            raise ShapeError("no inputs to predict", got="no batches", expected="at least one input")
         return parts[0] if len(parts) == 1 else type(parts[0]).concatenate(parts)
 
     def predict_batch(self, inputs: Any) -> Prediction | RandomSet:

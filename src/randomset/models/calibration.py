@@ -56,9 +56,9 @@ class Calibration(nn.Module):
 
 
 class BeliefTemperature(Calibration):
-    """Divides belief logits by a temperature: Bel(A) = sigmoid(z(A) / T), or / T(|A|), one per cardinality.
+    """Divide belief logits by a temperature: Bel(A) = sigmoid(z(A) / T), or T(|A|), one per cardinality.
 
-    With several temperatures, the i-th is that of sets with i classes; the last also of all larger ones.
+    With several temperatures, the i-th applies to sets with i classes and the last to all larger sets.
 
     >>> from randomset import Budget
     >>> operators = BudgetOperators(Budget.singletons("abc"))
@@ -68,7 +68,7 @@ class BeliefTemperature(Calibration):
     """
 
     def random_set(self, logits: Tensor, operators: BudgetOperators, repair: Repair = "clip") -> RandomSet:
-        """Return the prediction of the divided logits."""
+        """Return the prediction for the scaled logits."""
         which = (operators.sizes.long() - 1).clamp_max(len(self.temperature) - 1)
         temperature = self.temperature.to(logits.dtype)[which]
         return RandomSet.from_logits(logits / temperature, operators, repair)
@@ -103,7 +103,7 @@ class PignisticTemperature(Calibration):
             )
 
     def random_set(self, logits: Tensor, operators: BudgetOperators, repair: Repair = "clip") -> RandomSet:
-        """Return the prediction with its confidence moved."""
+        """Return the prediction with adjusted confidence."""
         plain = RandomSet.from_logits(logits, operators, repair)
         mass, betp = plain.mass, plain.pignistic
         tiny = torch.finfo(betp.dtype).tiny
@@ -117,13 +117,13 @@ class PignisticTemperature(Calibration):
         keep = torch.where(new < old, shrink, (1 - new) / (1 - old).clamp_min(tiny))
         keep = keep.clamp(0, 1)
         theta = torch.full_like(top, mass.shape[-1] - 1)
-        receiver = torch.where(new < old, theta, top)  # the singletons come first, Θ comes last
+        receiver = torch.where(new < old, theta, top)  # singletons come first, Θ last
         mass = (keep * mass).scatter_add(-1, receiver, 1 - keep)
         return RandomSet(mass, operators.complete, plain.validity)
 
 
 def calibration_from_spec(spec: Any) -> Calibration | None:
-    """Build what `Calibration.spec` described."""
+    """Create a calibration from its `spec`."""
     if spec is None:
         return None
     try:

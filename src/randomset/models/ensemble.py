@@ -1,4 +1,4 @@
-"""Deep ensembles (Lakshminarayanan et al. 2017): networks from different seeds and orders of the data."""
+"""Deep ensembles (Lakshminarayanan et al. 2017): networks trained with different seeds and data orders."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NUM_MEMBERS = 5
 
 @register("ensemble")
 class Ensemble(Classifier):
-    """The mean of its members' probabilities; their disagreement is the mutual information.
+    """The mean of the members' probabilities; mutual information measures their disagreement.
 
     >>> from randomset.models.softmax import Softmax
     >>> members = [Softmax(nn.Linear(4, 8), 3, in_features=8) for _ in range(2)]
@@ -38,7 +38,7 @@ class Ensemble(Classifier):
 
     def __init__(self, members: Sequence[Classifier]) -> None:
         if not members:
-            raise RandomSetError("an ensemble needs members", got="none")
+            raise RandomSetError("an ensemble needs at least one member", got="no members")
         first = members[0]
         if len({member.num_classes for member in members}) > 1:
             raise RandomSetError("the members have different classes")
@@ -51,7 +51,7 @@ class Ensemble(Classifier):
         return p.clamp_min(torch.finfo(torch.float32).tiny).log()
 
     def predict_batch(self, inputs: Any) -> Prediction:
-        """Average the members."""
+        """Average the members' probabilities."""
         samples = [member.probabilities(call_with(member, inputs)) for member in self.members]  # type: ignore[operator]
         return Prediction.from_samples(torch.stack(samples))
 

@@ -18,22 +18,22 @@ __all__ = ["Epinet"]
 
 @register("epinet")
 class Epinet(Classifier):
-    """Base logits, plus what a small network adds for a random index z, of features without gradient.
+    """Base logits plus the output of a small network of a random index z and detached features.
 
     f(x, z) = μ(x) + σ_η(sg[φ(x)], z) + scale · σ_prior(sg[φ(x)], z), σ(φ, z) = MLP([φ, z])ᵀ z
 
-    The base network learns; so does σ_η; the prior σ_prior, a network of the same shape, stays as it was
-    drawn. The paper compares with "3 ensembles", which is read as 3 dimensions of the index. Prediction
-    averages over a fixed set of indices.
+    The base network and σ_η are trained; the prior σ_prior, a network of the same shape, keeps its random
+    initial weights. The paper compares with "3 ensembles", interpreted here as an index of 3 dimensions.
+    Predictions average over a fixed set of indices.
 
     Args:
         backbone: as for every classifier.
         num_classes: N.
-        index_dim: dimensions of z.
+        index_dim: dimension of z.
         hidden: width of the small networks.
-        prior_scale: how much the prior adds.
-        samples: indices that a prediction averages over.
-        draws: indices for each training batch.
+        prior_scale: scale of the prior network's output.
+        samples: number of indices averaged over in prediction.
+        draws: number of indices per training batch.
         options: `in_features` and `preprocess`.
     """
 

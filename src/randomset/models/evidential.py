@@ -1,4 +1,4 @@
-"""Evidential deep learning (Sensoy et al. 2018): the outputs are evidence, and with it a Dirichlet."""
+"""Evidential deep learning (Sensoy et al. 2018): outputs are the evidence for a Dirichlet distribution."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ __all__ = ["Evidential"]
 
 @register("evidential")
 class Evidential(Classifier):
-    """Evidence e = softplus(outputs), α = e + 1, p = α / Σα; the vacuity N / Σα is its uncertainty.
+    """Evidence e = softplus(outputs), α = e + 1, p = α / Σα; the uncertainty is the vacuity N / Σα.
 
-    The divergence of misleading evidence counts 0.05 from the start, where its paper lets it grow to 1: on
-    short schedules that drowned all evidence.
+    The KL term on misleading evidence has a constant weight of 0.05. The original paper increases it to 1,
+    which suppressed all evidence on short schedules.
 
     >>> model = Evidential(nn.Linear(4, 8), 3, in_features=8)
     >>> sorted(model.predict(torch.randn(5, 4)).scores)
@@ -36,7 +36,7 @@ class Evidential(Classifier):
         return nn.functional.softplus(self.layer(self.features(*inputs, **named))) + 1
 
     def probabilities(self, outputs: Tensor) -> Tensor:
-        """Return the Dirichlet's mean."""
+        """Return the mean of the Dirichlet."""
         outputs = outputs.float()
         return outputs / outputs.sum(-1, keepdim=True)
 
@@ -46,7 +46,7 @@ class Evidential(Classifier):
         return Prediction(self.probabilities(alpha), {"vacuity": self.num_classes / alpha.float().sum(-1)})
 
     def default_loss(self) -> nn.Module:
-        """Return the expected squared error with the divergence of misleading evidence."""
+        """Return the expected squared error plus the KL term on misleading evidence."""
         return _EvidentialLoss()
 
 

@@ -24,25 +24,24 @@ _LOG_SCALE_RATE = 30.0
 
 @register("fsvi")
 class FSVI(Classifier):
-    """A last layer with a mean-field Gaussian over its weights, kept near a prior on what it says.
+    """A last layer with a mean-field Gaussian over its weights, regularised by a prior in function space.
 
     L = E_q[−log p(y | x)] + KL(q(f(X_C)) ‖ p(f(X_C))) / n
 
-    The divergence compares the distributions of the logits at context points X_C, not of the weights. With
-    the backbone's features held fixed at these points the network is linear in the weights, so that both are
-    Gaussian and the linearisation is exact. Context points are drawn from each batch of training data, or
-    are given.
+    The KL divergence compares the distributions of the logits at context points X_C, not of the weights. With
+    fixed backbone features, the logits are linear in the weights, so both distributions are Gaussian and the
+    linearisation is exact. Context points come from each training batch unless `context` is given.
 
     Args:
         backbone: as for every classifier.
         num_classes: N.
-        num_train: n, how many training samples share one divergence.
-        context: inputs to use as context points; without them, points of each batch.
-        context_size: how many points are compared at a time.
+        num_train: n, the number of training samples.
+        context: inputs to use as context points; by default, inputs of each batch.
+        context_size: number of context points per step.
         prior_scale: standard deviation of a weight under the prior.
-        samples: draws of the weights that a prediction averages over.
-        start_log_scale: logarithm of the deviations that training starts from; where it ends hardly depends
-            on it, since deviations move faster than means.
+        samples: number of weight samples averaged over in prediction.
+        start_log_scale: initial log standard deviation; the result hardly depends on it, since the standard
+            deviations are updated faster than the means.
         options: `in_features` and `preprocess`.
     """
 
@@ -75,17 +74,17 @@ class FSVI(Classifier):
         num_classes = self.num_classes
         start = nn.Linear(self.in_features, num_classes)
         self.mean = nn.Parameter(torch.cat((start.weight.detach().T, start.bias.detach()[None])))
-        # In one row, so that weight decay, which would draw deviations towards one, spares it.
+        # 1-D, so that it is exempt from weight decay, which would pull standard deviations towards one.
         self.rho = nn.Parameter(torch.full((width * num_classes,), start_log_scale / _LOG_SCALE_RATE))
         generator = torch.Generator().manual_seed(0)
         self.register_buffer("noise", torch.randn(samples, width, num_classes, generator=generator))
         self.register_buffer("context", context, persistent=False)
         self.divergence = torch.zeros(())
-        """The divergence of the last batch in training."""
+        """KL divergence of the last training batch."""
 
     @property
     def scale(self) -> Tensor:
-        """The standard deviation of every weight, (F + 1) × N."""
+        """Standard deviation of every weight, (F + 1) × N."""
         return (_LOG_SCALE_RATE * self.rho).exp().view_as(self.mean)
 
     @property
@@ -109,7 +108,7 @@ class FSVI(Classifier):
         return features @ (self.mean + self.scale * noise)
 
     def predict_batch(self, inputs: Any) -> Prediction:
-        """Average over draws of the weights that are the same for every input."""
+        """Average over fixed samples of the weights."""
         features = nn.functional.pad(call_with(self.features, inputs), (0, 1), value=1.0)
         weights = self.mean + self.scale * self.noise
         return Prediction.from_samples(torch.einsum("bf,sfn->sbn", features, weights).float().softmax(-1))
@@ -120,14 +119,14 @@ class FSVI(Classifier):
         return {"num_train": job.samples}
 
     def default_loss(self) -> nn.Module:
-        """Return the cross-entropy plus the divergence."""
+        """Return the cross-entropy plus the KL divergence."""
         return _WithDivergence(self)
 
 
 class _WithDivergence(nn.Module):
     def __init__(self, model: FSVI) -> None:
         super().__init__()
-        self._model = [model]  # in a list: its parameters are not this module's
+        self._model = [model]  # in a list, so that its parameters are not registered here
         self.terms: dict[str, Tensor] = {}
 
     def forward(self, outputs: Tensor, labels: Tensor) -> Tensor:
@@ -136,7 +135,7 @@ class _WithDivergence(nn.Module):
         if not model.training:
             return fit
         divergence = model.divergence / model.num_train
-        model.divergence = model.divergence.detach()  # a graph that was kept could not be copied
+        model.divergence = model.divergence.detach()  # a tensor with a graph cannot be deep-copied
         self.terms = {"nll": fit.detach(), "divergence": divergence.detach()}
         return fit + divergence
 
@@ -144,9 +143,9 @@ class _WithDivergence(nn.Module):
 def function_space_kl(
     features: Tensor, mean: Tensor, scale: Tensor, prior_scale: float, jitter: float = 1e-3
 ) -> Tensor:
-    """KL between the logits of two last layers at some points, summed over the classes.
+    """KL divergence between the logits of two last layers at context points, summed over the classes.
 
-    q: w ~ N(mean, scale²), p: w ~ N(0, prior_scale²); logits are φᵀ w, so that at points Φ (M × F) and for
+    q: w ~ N(mean, scale²), p: w ~ N(0, prior_scale²); logits are φᵀ w, so at the points Φ (M × F) and for
     each class KL = ½ [tr(S_p⁻¹ S_q) + mᵀ S_p⁻¹ m − M + log |S_p| − log |S_q|], with m = Φ mean and
     S = Φ diag(σ²) Φᵀ + jitter · I. (M × F), (F × N), (F × N) → scalar
 

@@ -1,4 +1,4 @@
-"""The head: from features to one belief logit for each set of the budget."""
+"""The random-set head: maps features to one belief logit per set of the budget."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from randomset.errors import BudgetError, RandomSetError, ShapeError
 
 __all__ = ["RandomSetHead"]
 
-_LOWEST = 1e-3  # the belief in Θ would start at infinity
+_LOWEST = 1e-3  # keeps the initial logit of Θ finite
 _SMALL = 0.1
 
 
 class RandomSetHead(nn.Module):
     """Belief logits from features, Bel = sigmoid(W h + b): (…, F) → (…, |O|).
 
-    Linear by default; `hidden=(1024, 512)` puts the paper's two ReLU layers before it, `dropout` acts on the
-    input of every layer. The last layer starts near the beliefs of one who knows nothing: its bias at the
-    log-odds of |A|/N, its weights a tenth of torch's. Short trainings gain by the former; by the latter,
-    features that were learned before are not destroyed by the first steps. The budget's operators live
-    inside: a state dict of another budget is refused.
+    Linear by default; `hidden=(1024, 512)` adds the paper's two ReLU layers, and `dropout` applies to the
+    input of every layer. The last layer is initialised close to complete ignorance: its bias is the log-odds
+    of |A|/N, which helps on short schedules, and its weights are a tenth of torch's, so that the first steps
+    do not destroy pretrained features. The head contains the budget's operators, so loading a state dict of
+    a different budget fails.
 
     >>> import torch
     >>> head = RandomSetHead(64, Budget.from_sets([{"cat", "dog"}], ["cat", "dog", "car"]))
@@ -37,10 +37,10 @@ class RandomSetHead(nn.Module):
     ) -> None:
         super().__init__()
         if not isinstance(budget, Budget):
-            raise BudgetError("this is no budget", got=type(budget).__name__, expected="a randomset.Budget")
+            raise BudgetError("budget must be a randomset.Budget", got=type(budget).__name__)
         widths = [in_features, *hidden]
         if not all(isinstance(width, int) and width > 0 for width in widths):
-            raise RandomSetError("the widths of the head are not positive whole numbers", got=widths)
+            raise RandomSetError("the layer widths of the head must be positive integers", got=widths)
         self.in_features, self.hidden, self.dropout = in_features, tuple(hidden), dropout
         self.operators = BudgetOperators(budget)
         layers: list[nn.Module] = []
@@ -55,17 +55,17 @@ class RandomSetHead(nn.Module):
 
     @property
     def budget(self) -> Budget:
-        """The budget whose sets are the outputs, in their order."""
+        """The budget; its sets are the outputs, in order."""
         return self.operators.budget
 
     def forward(self, features: Tensor) -> Tensor:
         """Return belief logits."""
         if features.shape[-1] != self.in_features:
             raise ShapeError(
-                "the features do not fit the head",
+                "features have the wrong shape for the head",
                 got=str(tuple(features.shape)),
                 expected=f"(…, {self.in_features})",
-                remedy="Give the network in_features=…, the width of what its backbone yields",
+                remedy="Pass in_features=…, the number of features that the backbone returns",
             )
         return self.layers(features)
 

@@ -22,26 +22,26 @@ if TYPE_CHECKING:
 
 __all__ = ["LaplaceBridge", "dirichlet_from_gaussian", "gaussian_from_dirichlet"]
 
-_MOST = 20_000  # weights of a last layer whose full covariance fits into memory
+_MOST = 20_000  # largest number of last-layer weights whose full covariance fits into memory
 
 
 @register("laplace-bridge")
 class LaplaceBridge(Classifier):
-    """A trained softmax network whose last layer has a Gaussian posterior, turned into Dirichlets.
+    """A trained softmax network with a Gaussian posterior over its last layer, converted to Dirichlets.
 
     The posterior of the weights is N(w_MAP, (H + δ I)⁻¹) with the curvature H = Σ_n φ φᵀ ⊗ (diag p − p pᵀ)
-    over the training data, or its Kronecker approximation n · E[φ φᵀ] ⊗ E[diag p − p pᵀ]; δ is chosen by
-    the marginal likelihood. Logits of an input are then Gaussian, and the bridge gives a Dirichlet:
+    over the training data, or its Kronecker approximation n · E[φ φᵀ] ⊗ E[diag p − p pᵀ]; δ maximises
+    the marginal likelihood. The logits of an input are then Gaussian, and the bridge gives a Dirichlet:
 
     α_k = (1 − 2/N + exp(μ_k)/N² · Σ_l exp(−μ_l)) / Σ_kk
 
-    Without samples, the prediction is the Dirichlet's mean; with `samples`, logits are drawn and their
+    With `samples=0`, the prediction is the mean of the Dirichlet; otherwise, logits are sampled and their
     softmax is averaged (Bayesian model averaging).
 
     Args:
-        network: a trained `Softmax`; it is not changed.
+        network: a trained `Softmax`; it is not modified.
         structure: "kron" or "full".
-        samples: how many draws to average, as the paper does; 0 takes the closed form.
+        samples: number of samples to average, as in the paper; 0 uses the closed form.
     """
 
     has_backbone = False
@@ -115,10 +115,10 @@ class LaplaceBridge(Classifier):
                 else:
                     whole += torch.einsum("bi,bkl,bj->ikjl", features, curvature, features).reshape_as(whole)
         if not seen:
-            raise RandomSetError("there are no training data", got="no batch")
+            raise RandomSetError("no training data", got="no batches")
         layer = self.network.layer
         squares = float((layer.weight.double() ** 2).sum() + (layer.bias.double() ** 2).sum())
-        squares /= float(self.network.temperature) ** 2  # the weights that give the scaled logits
+        squares /= float(self.network.temperature) ** 2  # weights of the temperature-scaled logits
         if kron:
             scale_in, basis_in = torch.linalg.eigh(left / seen)
             scale_out, basis_out = torch.linalg.eigh(right / seen)
@@ -140,16 +140,16 @@ class LaplaceBridge(Classifier):
         return self.network.features(*inputs, **named)
 
     def _outputs(self, inputs: Any) -> tuple[Tensor, Tensor]:
-        """Return features with a one behind them, and logits, in double precision."""
+        """Return features with a constant 1 appended, and logits, in double precision."""
         features = call_with(self.network.features, inputs)
         logits = self.network.layer(features).double() / self.network.temperature
         return torch.nn.functional.pad(features.double(), (0, 1), value=1.0), logits
 
     def gaussian(self, inputs: Any) -> tuple[Tensor, Tensor]:
-        """Return mean (B × N) and covariance (B × N × N) of the logits."""
+        """Return the mean (B × N) and covariance (B × N × N) of the logits."""
         features, mean = self._outputs(inputs)
         if self.structure == "kron":
-            # a model that was moved to another precision still computes in double
+            # compute in double even if the model was cast to another precision
             scale_in, scale_out = self.inputs_scale.double(), self.outputs_scale.double()
             along = (features @ self.inputs_basis.double()) ** 2
             spread = along @ (1 / (torch.outer(scale_in, scale_out) + self.prior_precision.double()))
@@ -165,7 +165,7 @@ class LaplaceBridge(Classifier):
         return p.clamp_min(torch.finfo(torch.float32).tiny).log()
 
     def predict_batch(self, inputs: Any) -> Prediction:
-        """Return the closed form, or the average over draws."""
+        """Return the closed form, or the average over samples."""
         if self.prior_precision.isnan():
             raise RandomSetError(
                 "the posterior has not been fitted",
@@ -205,8 +205,8 @@ class LaplaceBridge(Classifier):
 def dirichlet_from_gaussian(mean: Tensor, covariance: Tensor) -> Tensor:
     """The Laplace bridge: means (B × N) and covariances (B × N × N) of logits → parameters α (B × N).
 
-    Softmax does not see a constant added to all logits, so the Gaussian is first conditioned on logits that
-    sum to zero.
+    Softmax is invariant to a constant added to all logits, so the Gaussian is first conditioned on logits
+    that sum to zero.
 
     >>> alpha = torch.tensor([[2.0, 3.0, 5.0]], dtype=torch.double)
     >>> dirichlet_from_gaussian(*gaussian_from_dirichlet(alpha)).round(decimals=6)
@@ -220,13 +220,13 @@ def dirichlet_from_gaussian(mean: Tensor, covariance: Tensor) -> Tensor:
     mean = mean - share * mean.sum(-1, keepdim=True)
     mean = mean - mean.mean(-1, keepdim=True)
     variance = (covariance.diagonal(dim1=-2, dim2=-1) - share * across).clamp_min(1e-12)
-    # exp(μ_k) Σ_l exp(−μ_l), in logarithms: logits of a sure network overflow otherwise
+    # exp(μ_k) Σ_l exp(−μ_l) in log space: the logits of a confident network would overflow
     product = torch.exp((mean + torch.logsumexp(-mean, -1, keepdim=True)).clamp_max(600))
     return (1 - 2 / n + product / n**2) / variance
 
 
 def gaussian_from_dirichlet(alpha: Tensor) -> tuple[Tensor, Tensor]:
-    """The bridge in the other direction: the Laplace approximation of a Dirichlet in the softmax basis.
+    """The inverse bridge: the Laplace approximation of a Dirichlet in the softmax basis.
 
     μ_k = log α_k − mean log α,  Σ_kl = [k = l]/α_k − (1/α_k + 1/α_l − mean 1/α)/N
     """

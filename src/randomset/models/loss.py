@@ -1,4 +1,4 @@
-"""The losses: binary cross-entropy on beliefs, with terms that keep the masses valid."""
+"""Losses: binary cross-entropy on beliefs, with regularisers that keep the masses valid."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ __all__ = ["NormalisedMassLoss", "RandomSetLoss", "belief_objective", "logit_obj
 
 Numbers = Sequence[float] | Tensor
 AUXILIARY = 0.4
-"""How much the auxiliary output of an Inception counts; torchvision trained its own so."""
+"""Weight of Inception's auxiliary output, as in torchvision's training."""
 
 
 class _BeliefLoss(nn.Module):
-    """What both losses share: targets, weights, and the mean over the batch of all processes."""
+    """Base class: targets, weights, and the mean over the global batch (all processes)."""
 
     class_weights: Tensor | None
     set_weights: Tensor | None
     takes_pairs = True
-    """Whether the outputs of a network with an auxiliary head may come as they are."""
+    """Whether the loss accepts the pair of outputs of a network with an auxiliary head."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class _BeliefLoss(nn.Module):
         self.operators = BudgetOperators(budget)
         self.ignore_index = ignore_index
         self.terms: dict[str, Tensor] = {}
-        """The last call's loss and terms by name, without gradient, over the batch of all processes."""
+        """Detached loss terms of the last call by name, averaged over the global batch."""
         for name, weights, count in (
             ("class_weights", class_weights, budget.num_classes),
             ("set_weights", set_weights, len(budget)),
@@ -61,7 +61,7 @@ class _BeliefLoss(nn.Module):
 
     @property
     def budget(self) -> Budget:
-        """The budget whose sets the logits are about."""
+        """The budget that the logits refer to."""
         return self.operators.budget
 
     def forward(
@@ -70,24 +70,27 @@ class _BeliefLoss(nn.Module):
         """Return the loss of belief logits (B × |O|).
 
         Args:
-            logits: the network's outputs, in any floating type.
-            labels: one for each sample: class indices (B), a boolean mask of set-valued labels (B × N) or a
-                list of sets, probabilities of the classes (B × N), or masses over the sets (B × |O|).
-            weight: how much each sample counts (B).
-
-        A pair of logits is that of a network with an auxiliary output, whose loss counts 0.4.
+            logits: the network's outputs, in any floating-point type. A network with an auxiliary output
+                returns a pair; the auxiliary loss has weight 0.4.
+            labels: class indices (B), a boolean mask of set-valued labels (B × N) or a list of sets, class
+                probabilities (B × N), or masses over the sets (B × |O|).
+            weight: sample weights (B).
         """
         if isinstance(logits, tuple):
             second = AUXILIARY * self(logits[1], labels, weight)
-            return self(logits[0], labels, weight) + second  # the terms are those of the main output
+            return (
+                self(logits[0], labels, weight) + second
+            )  # last, so that `terms` holds those of the main output
         if logits.dim() != 2 or logits.shape[1] != len(self.budget):
             raise ShapeError(
-                "the logits do not fit the budget",
+                "logits have the wrong shape for the budget",
                 got=str(tuple(logits.shape)),
                 expected=f"(batch, {len(self.budget)}) for {self.budget}",
             )
         logits = logits.float() if logits.dtype.itemsize < 4 else logits
-        with torch.autocast(logits.device.type, enabled=False):  # masses are differences of beliefs
+        with torch.autocast(
+            logits.device.type, enabled=False
+        ):  # masses are differences of beliefs and need full precision
             target, weight = self._target(logits, labels, weight)
             return self._loss(logits, target, weight)
 
@@ -95,21 +98,21 @@ class _BeliefLoss(nn.Module):
         raise NotImplementedError
 
     def _target(self, logits: Tensor, labels: Any, weight: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Encode the labels as beliefs, and gather what makes one sample count more than another."""
+        """Encode the labels as beliefs, and combine sample weights, class weights and ignored labels."""
         n, dtype = self.budget.num_classes, logits.dtype
         if not isinstance(labels, Tensor):
             labels = self.budget.mask_from_sets(labels).to(logits.device)
         if len(labels) != len(logits) or labels.dim() > 2:
             raise LabelError(
-                "the labels do not match the logits",
+                "labels and logits have incompatible shapes",
                 got=f"labels {tuple(labels.shape)} for logits {tuple(logits.shape)}",
-                expected="one label for each sample",
+                expected="one label per sample",
             )
         if labels.dim() == 2 and labels.dtype != torch.bool and not labels.is_floating_point():
             raise LabelError(
-                "labels over the classes are whole numbers",
+                "2-D labels have an integer dtype",
                 got=str(labels.dtype),
-                expected="truth values for sets, floats for probabilities",
+                expected="bool for set-valued labels, floating point for probabilities",
                 remedy="Convert them with .bool() or .float()",
             )
         weight = None if weight is None else _sample_weights(torch.as_tensor(weight), logits)
@@ -140,8 +143,8 @@ class _BeliefLoss(nn.Module):
         return self.class_weights is not None
 
     def _entropy(self, logits: Tensor, target: Tensor) -> Tensor:
-        """Binary cross-entropy, mean over the sets: (B × |O|) → (B)."""
-        target = target.contiguous()  # in the layout of the logits it costs two thirds
+        """Binary cross-entropy averaged over the sets: (B × |O|) → (B)."""
+        target = target.contiguous()  # matching the layout of the logits saves a third of the time
         each = nn.functional.binary_cross_entropy_with_logits(logits, target, reduction="none")
         return self._mean_over_sets(each)
 
@@ -152,10 +155,10 @@ class _BeliefLoss(nn.Module):
         return each @ set_weights / set_weights.sum()
 
     def _batch_means(self, weight: Tensor | None, *each: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-        """Weighted means over the batch of all processes, twice: for the gradient, and as numbers.
+        """Weighted means over the global batch: differentiable local parts, and detached values.
 
-        Engines average the gradients of processes. So that their average is the gradient of the mean over
-        the whole batch, a process scales its part of the sum by (processes / weight of all).
+        Distributed training averages gradients over processes. Each process therefore scales its local sum
+        by (number of processes / total weight), so that the average is the gradient of the global mean.
         """
         count = each[0].new_full((), len(each[0])) if weight is None else weight.sum()
         sums = [one.sum() if weight is None else (one * weight).sum() for one in each]
@@ -164,7 +167,7 @@ class _BeliefLoss(nn.Module):
         if distributed and self.training and torch.is_grad_enabled():
             processes = torch.distributed.get_world_size()
             torch.distributed.all_reduce(totals)
-        whole = totals[-1].where(totals[-1] > 0, 1)  # a batch of ignored labels gives zero
+        whole = totals[-1].where(totals[-1] > 0, 1)  # zero loss if all labels are ignored
         return [one * processes / whole for one in sums], list(totals[:-1] / whole)
 
 
@@ -175,16 +178,15 @@ class RandomSetLoss(_BeliefLoss):
 
     M_r = mean over samples of Σ_A max(0, −m(A))
 
-    M_s = max(0, mean over samples of Σ_A m(A) − 1), the mean over the batch of all processes
+    M_s = max(0, mean over samples of Σ_A m(A) − 1), with the mean over the global batch
 
     Args:
-        budget: the sets that the logits are about.
-        alpha: the weight α of M_r.
-        beta: the weight β of M_s.
-        class_weights: how much samples of each class count (N); a sample of several classes counts as their
-            mean.
-        set_weights: how much each set counts in the BCE (|O|).
-        ignore_index: samples with this class index count nothing.
+        budget: the sets that the logits refer to.
+        alpha: weight α of M_r.
+        beta: weight β of M_s.
+        class_weights: weight of each class (N); a set-valued label uses the mean over its classes.
+        set_weights: weight of each set in the BCE (|O|).
+        ignore_index: samples with this class index are ignored.
 
     >>> budget = Budget.from_sets([{"cat", "dog"}], ["cat", "dog", "car"])
     >>> loss = RandomSetLoss(budget)
@@ -208,7 +210,7 @@ class RandomSetLoss(_BeliefLoss):
         )
         for name, value in (("alpha", alpha), ("beta", beta)):
             if not value >= 0:
-                raise RandomSetError(f"{name} is not a weight", got=value, expected="zero or more")
+                raise RandomSetError(f"{name} must be non-negative", got=value)
         self.alpha, self.beta = alpha, beta
 
     def _loss(self, logits: Tensor, target: Tensor, weight: Tensor | None) -> Tensor:
@@ -216,7 +218,7 @@ class RandomSetLoss(_BeliefLoss):
         negative = mass.clamp_max(0).sum(1).neg()
         parts, means = self._batch_means(weight, self._entropy(logits, target), negative, mass.sum(1))
         bce, m_r, total = parts
-        # The hinge opens by the mean over all processes; what passes through it is this process's part.
+        # The global mean decides whether the hinge is active; the gradient is that of the local part.
         m_s = (total - 1) * (means[2] > 1)
         hinge = (means[2] - 1).clamp_min(0)
         whole = means[0] + self.alpha * means[1] + self.beta * hinge
@@ -228,11 +230,11 @@ class RandomSetLoss(_BeliefLoss):
 
 
 class NormalisedMassLoss(_BeliefLoss):
-    """The paper's alternative with masses that are valid by construction (App. E), L = BCE + BCE_norm.
+    """The paper's alternative loss with masses that are valid by construction (App. E), L = BCE + BCE_norm.
 
     BCE_norm compares the target with Bel'(A) = Σ_{B ⊆ A} m'(B), where m' = softmax(scale · m) over the budget
-    and m are the masses of the predicted beliefs. The paper's scale is 1: a mass lies within about [−1, 1],
-    so its softmax stays flat; a larger scale sharpens it. `masses` gives m' of any prediction.
+    and m are the masses of the predicted beliefs. The paper's scale is 1. Masses lie within about [−1, 1],
+    so their softmax is flat; a larger scale sharpens it. `masses` returns m' for any logits.
 
     >>> budget = Budget.from_sets([{"cat", "dog"}], ["cat", "dog", "car"])
     >>> loss = NormalisedMassLoss(budget)
@@ -254,16 +256,16 @@ class NormalisedMassLoss(_BeliefLoss):
             budget, class_weights=class_weights, set_weights=set_weights, ignore_index=ignore_index
         )
         if not scale > 0:
-            raise RandomSetError("the scale is not positive", got=scale)
+            raise RandomSetError("scale must be positive", got=scale)
         self.scale = scale
 
     def masses(self, logits: Tensor) -> Tensor:
-        """Return m', valid masses over the budget's sets: (…, |O|) → (…, |O|)."""
+        """Return m', the valid masses over the budget's sets: (…, |O|) → (…, |O|)."""
         mass = over_sets(self.operators.invert_subsets, logits.sigmoid(), self.operators.footprint)
         return (self.scale * mass).softmax(-1)
 
     def _loss(self, logits: Tensor, target: Tensor, weight: Tensor | None) -> Tensor:
-        tiny = torch.finfo(logits.dtype).eps  # Bel'(Θ) is 1 but for rounding
+        tiny = torch.finfo(logits.dtype).eps  # Bel'(Θ) is 1 up to rounding
         belief = belief_from_mass(self.masses(logits), self.operators).clamp(tiny, 1 - tiny)
         normalised = nn.functional.binary_cross_entropy(belief, target, reduction="none")
         norm = self._mean_over_sets(normalised)
@@ -279,11 +281,11 @@ def _checked_weights(weights: Numbers, count: int, name: str) -> Tensor:
     found = torch.as_tensor(weights, dtype=torch.float64)
     if found.shape != (count,) or not (found >= 0).all() or not 0 < found.sum() < torch.inf:
         raise ShapeError(
-            f"the {name.replace('_', ' ')} do not fit",
+            f"invalid {name}",
             got=f"shape {tuple(found.shape)}, from {found.min().item():g} to {found.max().item():g}"
             if found.numel()
             else "nothing",
-            expected=f"{count} numbers of zero or more, not all zero",
+            expected=f"{count} non-negative numbers, not all zero",
         )
     return found.float()
 
@@ -291,13 +293,14 @@ def _checked_weights(weights: Numbers, count: int, name: str) -> Tensor:
 def _sample_weights(weight: Tensor, logits: Tensor) -> Tensor:
     if weight.shape != logits.shape[:1]:
         raise ShapeError(
-            "there is not one weight for each sample",
+            "sample weights have the wrong shape",
             got=str(tuple(weight.shape)),
             expected=f"({len(logits)},)",
         )
     if not torch.compiler.is_compiling() and not ((weight >= 0) & weight.isfinite()).all():
         raise RandomSetError(
-            "a weight is negative or not finite", got=f"from {weight.min().item()} to {weight.max().item()}"
+            "sample weights must be non-negative and finite",
+            got=f"from {weight.min().item()} to {weight.max().item()}",
         )
     return weight.to(logits)
 
@@ -305,10 +308,10 @@ def _sample_weights(weight: Tensor, logits: Tensor) -> Tensor:
 def belief_objective(
     network: RandomSetNetwork, alpha: float = 1e-3, beta: float = 1e-3, clip: float | None = None
 ) -> Objective:
-    """Attack the loss that a random-set network learns by, of each sample on its own.
+    """Objective: the training loss of a random-set network, per sample.
 
-    With `clip`, the cross-entropy is computed from beliefs that are clipped to [clip, 1 − clip]: where the
-    network is sure, this loss is flat, and its gradient tells an attacker nothing.
+    With `clip`, the cross-entropy is computed from beliefs clipped to [clip, 1 − clip]. Where the network is
+    confident, this loss is flat, and its gradient is of no use to an attacker.
     """
     operators = network.operators
 
@@ -327,7 +330,7 @@ def belief_objective(
 
 
 def logit_objective(network: RandomSetNetwork) -> Objective:
-    """Attack belief logits themselves: those of sets without the label minus those of sets with it."""
+    """Objective: mean belief logits of the sets without the label minus those of the sets with it."""
 
     def objective(inputs: Tensor, labels: Tensor) -> Tensor:
         logits = network(inputs)

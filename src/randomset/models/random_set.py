@@ -108,7 +108,7 @@ class RandomSetNetwork(Classifier):
 
     @property
     def budget(self) -> Budget:
-        """The budget whose sets are the outputs."""
+        """The budget; its sets are the outputs."""
         return self.head.budget
 
     @property
@@ -123,7 +123,7 @@ class RandomSetNetwork(Classifier):
 
     @property
     def device(self) -> torch.device:
-        """The device of the head, to which `predict` moves its inputs."""
+        """Device of the head; `predict` moves its inputs there."""
         return self.operators.sizes.device
 
     @property
@@ -194,7 +194,7 @@ class RandomSetNetwork(Classifier):
         return self.random_set(call_with(self, inputs), calibrated=calibrated, repair=repair)
 
     def random_set(self, logits: Tensor, *, calibrated: bool = True, repair: Repair = "clip") -> RandomSet:
-        """Turn belief logits of this network into a random set."""
+        """Convert belief logits of this network to a random set."""
         if calibrated and self.calibration is not None:
             return self.calibration.random_set(logits, self.operators, repair)
         return RandomSet.from_logits(logits, self.operators, repair)
@@ -292,7 +292,7 @@ class RandomSetNetwork(Classifier):
 
 
 class _PignisticLogits(LogProbabilities):
-    """A network whose output is log BetP: its softmax is the pignistic probability."""
+    """A network that outputs log BetP, whose softmax is the pignistic probability."""
 
     def __init__(self, network: RandomSetNetwork, calibrated: bool = True) -> None:
         super().__init__(network)
@@ -306,7 +306,7 @@ class _PignisticLogits(LogProbabilities):
 
 
 class _SoftmaxCounterpart(nn.Module):
-    """A softmax model on the backbone of a random-set network: the same features, N logits."""
+    """A softmax model that shares the backbone of a random-set network."""
 
     def __init__(self, network: RandomSetNetwork) -> None:
         super().__init__()

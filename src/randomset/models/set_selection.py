@@ -45,7 +45,7 @@ def select_sets(job: TrainingJob) -> Budget:
         plain = job.artifacts["plain"] = _train_plain(job)
     if budget is None:
         features, codes = job.features(plain), job.labels
-        if codes.dim() > 1:  # a sample that may be one of several classes belongs to each of them
+        if codes.dim() > 1:  # a sample with a set-valued label counts for each of its classes
             places, codes = codes.nonzero(as_tuple=True)
             features = features[places]
         budgeter, budget = _choose(job, features, codes)
@@ -82,7 +82,7 @@ def all_sets(classes: tuple[str, ...]) -> Budget:
 
 
 class ClassLoss(nn.Module):
-    """Cross-entropy of a plain network; a set-valued label is spread evenly over its classes."""
+    """Cross-entropy of a plain network; a set-valued label is a uniform distribution over its classes."""
 
     def forward(self, outputs: Tensor, labels: Tensor, weight: Tensor | None = None) -> Tensor:
         """Return the (weighted) mean over the batch."""

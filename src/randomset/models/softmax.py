@@ -128,10 +128,10 @@ class MCDropout(Softmax):
         return {"rate": self.rate, "samples": self.samples}
 
     def forward(self, *inputs: Any, **named: Any) -> Tensor:
-        """Return logits (B × N); in training, features are dropped."""
+        """Return logits (B × N), with dropout on the features in training mode."""
         return self.layer(nn.functional.dropout(self.features(*inputs, **named), self.rate, self.training))
 
     def predict_batch(self, inputs: Any) -> Prediction:
-        """Average over masks that are the same for every input."""
+        """Average over fixed dropout masks."""
         features = call_with(self.features, inputs)
         return Prediction.from_samples(self.probabilities(self.layer(features * self.kept.to(features))))

@@ -26,7 +26,7 @@ __all__ = ["CalibrationReport", "calibrate", "calibrate_random_set", "fit_temper
 MAX_CHANGED = 5, 0.005
 """A temperature on beliefs may change this many predictions, or this share of them, whichever is more."""
 
-_RANGE = 0.05, 20.0  # of temperatures
+_RANGE = 0.05, 20.0  # bounds of the temperature
 _PRIOR_STD = 0.25
 """Standard deviation of a normal prior on log T, without which a few samples without errors ask for T → 0."""
 
@@ -55,7 +55,7 @@ class CalibrationReport:
             f"{self.changed} prediction{'' if self.changed == 1 else 's'} changed"
         )
         if self.refused is not None:
-            text += f" (a temperature on the beliefs would have changed {self.refused})"
+            text += f" (a belief temperature would have changed {self.refused})"
         return text
 
 
@@ -196,12 +196,12 @@ def label_outputs(
             parts.append((outputs.double()[used.to(model.device)], shares.to(model.device)))
             advance(1)
     if not parts or not sum(len(outputs) for outputs, _ in parts):
-        raise LabelError("there is nothing to calibrate on", got="no labelled sample")
+        raise LabelError("no data to calibrate on", got="no labelled samples")
     return torch.cat([outputs for outputs, _ in parts]), torch.cat([shares for _, shares in parts])
 
 
 def _shares(labels: Any, num_classes: int, ignored: int) -> tuple[Tensor, Tensor]:
-    """Return which samples have a label, and its classes: 1 for each that is possible, or a distribution."""
+    """Return which samples have a label, and their labels as 0/1 indicators or class distributions."""
     if not isinstance(labels, Tensor):
         raise LabelError("the calibration data have no labels", got=type(labels).__name__)
     if labels.dim() == 1:
@@ -209,11 +209,11 @@ def _shares(labels: Any, num_classes: int, ignored: int) -> tuple[Tensor, Tensor
         known = labels[used]
         if len(known) and not 0 <= known.min() <= known.max() < num_classes:
             bad = known[(known < 0) | (known >= num_classes)][0].item()
-            raise LabelError("a label is not a class index", got=bad, expected=f"0 to {num_classes - 1}")
+            raise LabelError("label out of range", got=bad, expected=f"0 to {num_classes - 1}")
         return used, nn.functional.one_hot(known.long(), num_classes).double()
     if labels.shape[1:] != (num_classes,):
         raise LabelError(
-            "calibration needs labels over the classes",
+            "labels have the wrong shape for calibration",
             got=f"labels of shape {tuple(labels.shape)}",
             expected=f"class indices (B), or (B × {num_classes})",
         )

@@ -1,4 +1,4 @@
-"""The paper's augmentation, shifts and flips, for a whole batch at once on its own device."""
+"""The paper's data augmentation, random shifts and flips, applied to a batch on its device."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ __all__ = ["shifted_and_flipped"]
 
 
 def shifted_and_flipped(images: Tensor, shift: float = 0.0, flip: bool = False) -> Tensor:
-    """Move each image by up to `shift` of its size in either direction, and mirror every second one.
+    """Shift each image by up to `shift` of its size in each direction, and flip half of the images.
 
-    (B × C × H × W) → the same. What enters at an edge repeats the edge. Random numbers come from the CPU's
-    generator, so that a seed means the same on every device.
+    (B × C × H × W) → (B × C × H × W). Edges are replicated. Random numbers come from the CPU generator, so
+    that a seed gives the same result on every device.
 
     >>> _ = torch.manual_seed(1)
     >>> shifted_and_flipped(torch.arange(4.0).expand(1, 1, 1, 4), shift=0.5)
@@ -34,7 +34,7 @@ def shifted_and_flipped(images: Tensor, shift: float = 0.0, flip: bool = False) 
 
 
 def _moved(count: int, size: int, shift: float) -> Tensor:
-    """Return from which place each pixel of a row comes: (count × size)."""
+    """Return the source index of each pixel along one axis: (count × size)."""
     reach = int(shift * size)
     places = torch.arange(size).expand(count, size)
     if not reach:

@@ -1,4 +1,4 @@
-"""Checkpoints that are written: whole or not at all, and signals that end in one."""
+"""Writing checkpoints: atomic writes, and a checkpoint on SIGINT or SIGTERM."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ __all__ = ["RunCheckpoints", "Stopped", "write_history"]
 
 
 class Stopped(Exception):
-    """Raised inside Lightning's loop after a signal, once the state is saved."""
+    """Raised in Lightning's loop after a signal, once the checkpoint is written."""
 
 
 class RunCheckpoints(Checkpoint):
-    """Keeps `last.ckpt`, the one before it, and `best.ckpt`; writes `metrics.csv`; listens to signals.
+    """Writes `last.ckpt`, `previous.ckpt`, `best.ckpt` and `metrics.csv`, and handles signals.
 
-    Written after every epoch, and within one every `steps` batches or `minutes` minutes where the order of
-    the data can be repeated. The best epoch has the highest validation accuracy, and of equals the lowest
-    loss.
+    Checkpoints are written after every epoch. If the order of the data is reproducible, they are also
+    written within an epoch, every `steps` batches or `minutes` minutes. The best epoch has the highest
+    validation accuracy; ties are broken by the lowest loss.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class RunCheckpoints(Checkpoint):
         self._written = time.monotonic()
         self._handlers: dict[int, Any] = {}
 
-    # -- when -----------------------------------------------------------------------------------
+    # -- hooks ----------------------------------------------------------------------------------
 
     def on_train_start(self, trainer: Trainer, engine: Any) -> None:  # noqa: D102
         if (state := self.resumed) is not None:
@@ -69,11 +69,11 @@ class RunCheckpoints(Checkpoint):
         stop = trainer.strategy.reduce_boolean_decision(self.received is not None, all=False)
         last = trainer.fit_loop.epoch_loop.batch_progress.is_last_batch
         if last:
-            return  # the end of the epoch, after validation, is a better moment
+            return  # the end of the epoch, after validation, is handled below
         done = trainer.fit_loop.epoch_loop.batch_progress.current.ready
         due = done % self.steps == 0 if self.steps else self._due(trainer)
         if done % trainer.accumulate_grad_batches:
-            return  # a checkpoint holds no gradients: wait until they are used
+            return  # checkpoints do not store gradients: wait for the optimizer step
         if isinstance(self.loader, EpochLoader) and (due or stop):
             self._write(trainer, "last.ckpt", within_epoch=True)
         if stop:
@@ -90,7 +90,7 @@ class RunCheckpoints(Checkpoint):
         if trainer.is_global_zero:
             write_history(engine.history, self.folder.parent / "metrics.csv")
         stop = trainer.strategy.reduce_boolean_decision(self.received is not None, all=False)
-        if stop:  # in the last epoch, too: what follows the training is not wanted either
+        if stop:  # also in the last epoch: skip everything after training, too
             raise Stopped
 
     def on_train_end(self, trainer: Trainer, engine: Any) -> None:  # noqa: D102
@@ -105,7 +105,7 @@ class RunCheckpoints(Checkpoint):
 
     def _note_signal(self, number: int, frame: Any) -> None:
         if self.received is not None and number == signal.SIGINT:
-            raise KeyboardInterrupt  # asked twice: at once
+            raise KeyboardInterrupt  # second Ctrl-C: stop immediately
         self.received = number
 
     def _restore_handlers(self) -> None:
@@ -113,24 +113,24 @@ class RunCheckpoints(Checkpoint):
             signal.signal(number, handler)
         self._handlers = {}
 
-    # -- how ------------------------------------------------------------------------------------
+    # -- writing --------------------------------------------------------------------------------
 
     def _write(self, trainer: Trainer, name: str, *, within_epoch: bool = False) -> None:
         self.within_epoch = within_epoch
         path = self.folder / name
         temporary = self.folder / f".{name}.part"
         try:
-            trainer.save_checkpoint(temporary)  # by all processes; one of them writes
+            trainer.save_checkpoint(temporary)  # called by all processes; one of them writes
             if trainer.is_global_zero:
                 if name == "last.ckpt":
-                    if path.exists() and not self._from_previous:  # else it is worse than the one before it
+                    if path.exists() and not self._from_previous:  # otherwise last.ckpt is the damaged one
                         self._keep_as_previous(path)
                     self._from_previous = False
                 put_in_place(temporary, path)
         except OSError as error:
-            for part in self.folder.glob(".*.part"):  # it would take the room that is missing
+            for part in self.folder.glob(".*.part"):  # free the disk space
                 part.unlink(missing_ok=True)
-            raise WriteError("the checkpoint cannot be written", path, error) from error
+            raise WriteError("cannot write the checkpoint", path, error) from error
         self._written = time.monotonic()
 
     def _keep_as_previous(self, path: Path) -> None:
@@ -138,12 +138,12 @@ class RunCheckpoints(Checkpoint):
         previous.unlink(missing_ok=True)
         try:
             os.link(path, previous)
-        except OSError:  # a file system without links
+        except OSError:  # the file system does not support hard links
             shutil.copyfile(path, previous)
-        os.replace(previous, self.folder / "previous.ckpt")  # a link is on the disk already
+        os.replace(previous, self.folder / "previous.ckpt")  # the content is already on disk: no fsync needed
 
     def on_save_checkpoint(self, trainer: Trainer, engine: Any, checkpoint: dict[str, Any]) -> None:
-        """Add what Lightning's checkpoint lacks."""
+        """Add our state to Lightning's checkpoint."""
         ours = isinstance(self.loader, EpochLoader)
         checkpoint["randomset"] = {
             "format": FORMAT,
@@ -157,7 +157,7 @@ class RunCheckpoints(Checkpoint):
 
 
 def write_history(history: list[dict[str, float]], path: Path) -> None:
-    """Write the history of epochs as CSV."""
+    """Write the training history as CSV, one row per epoch."""
     columns = list(dict.fromkeys(name for row in history for name in row))
     lines = [",".join(columns)]
     for row in history:

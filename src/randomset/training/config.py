@@ -1,4 +1,4 @@
-"""The settings of a training, as a run folder keeps them in config.json."""
+"""The training configuration, stored as config.json in the run folder."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class TrainConfig:
             raise RandomSetError(
                 "from_first needs a plain network to start from",
                 got="from_first with " + ("freeze" if self.freeze else f"the method {self.method}"),
-                expected="a random-set network whose backbone is trained",
+                expected="method rsnn without freeze",
             )
         if self.freeze and self.recipe == "text" and self.learning_rate is None:
             raise RandomSetError(
@@ -137,7 +137,7 @@ class TrainConfig:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> TrainConfig:
-        """Read what `save` wrote, from a run folder or the file itself."""
+        """Load the configuration from a run folder or a file."""
         path = expanded(path)
         file = path / "config.json" if path.is_dir() else path
         content = read_document(file, _FORMAT, _VERSION, "the configuration")

@@ -1,4 +1,4 @@
-"""The Lightning module that trains anything: it sees a module, a loss and a recipe."""
+"""The Lightning module that trains any network, given a loss and a recipe."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ epochs_logger = logging.getLogger("randomset.training.epochs")
 
 
 class Engine(lightning.LightningModule):
-    """Trains a module with a loss by a recipe, and keeps the history of epochs.
+    """Trains a module with a loss and a recipe, and records a history of epochs.
 
-    What a module may offer beside `forward`: `probabilities(outputs)`, its class probabilities, without which
-    the softmax of its outputs is taken; and `diagnostics(outputs)`, more numbers for each validation sample.
-    Random numbers of a step depend on seed, step and process alone.
+    A module may define `probabilities(outputs)`, which returns class probabilities (by default the softmax of
+    its outputs), and `diagnostics(outputs)`, which returns further metrics per validation sample. The random
+    numbers of a step depend only on the seed, the step and the process.
     """
 
     def __init__(self, module: nn.Module, loss: nn.Module, recipe: Recipe, seed: int) -> None:
@@ -43,7 +43,7 @@ class Engine(lightning.LightningModule):
         self._clock = self._rate = 0.0
         self._begun = False
         self.first_loss: Tensor | None = None
-        """The loss of the first batch: what the weights gave before they were trained."""
+        """Loss of the first batch, before the first update."""
         self.ignored = getattr(loss, "ignore_index", -100)
         self.means = nn.ModuleDict()
         self.gaps = torch.zeros(NUM_BINS + 1, dtype=torch.double)
@@ -70,8 +70,8 @@ class Engine(lightning.LightningModule):
         return value
 
     def _seed(self, *place: int) -> None:
-        """Make the random numbers that follow depend on the place in the training alone."""
-        # Not torch.manual_seed: on a machine without a GPU it spends milliseconds on noting it for later.
+        """Seed the generators from the position in the training run."""
+        # torch.manual_seed takes milliseconds on a machine without a GPU, since it defers the CUDA seed.
         seed = seed_from(self.seed, *place)
         torch.default_generator.manual_seed(seed)
         if self.device.type == "cuda":
@@ -80,9 +80,9 @@ class Engine(lightning.LightningModule):
             torch.mps.manual_seed(seed)
 
     def on_train_epoch_start(self) -> None:
-        """Begin a new account; a loader that is not ours draws its order from the seed that is set here."""
+        """Reset the sums; the order of a user's data loader depends on the seed set here."""
         self.sums, self.seconds = {}, 0.0
-        if self._begun:  # the first iterator was made before; `fit` has set the seed
+        if self._begun:  # the first iterator already exists; `fit` set its seed
             seed_everything(seed_from(self.seed, self.current_epoch))
         self._begun = True
 
@@ -93,18 +93,18 @@ class Engine(lightning.LightningModule):
         self.seconds += time.perf_counter() - self._clock
 
     def on_train_epoch_end(self) -> None:
-        """Write the epoch's row of the history, and give it to the loggers."""
+        """Append the epoch's row to the history and log it."""
         if not self.sums:
-            raise ShapeError("the training data gave no batch", got="an empty epoch", expected="at least one")
+            raise ShapeError("no training batches", got="an empty epoch", expected="at least one batch")
         names = [name for name in self.sums if name != "samples"]
         totals = torch.stack([self.sums[name].to(self.device) for name in (*names, "samples")])
         totals = self.trainer.strategy.reduce(totals, reduce_op="sum")
         row = {name: (totals[i] / totals[-1]).item() for i, name in enumerate(names)}
         if not math.isfinite(row["loss"]):
             raise RandomSetError(
-                "the training diverged",
+                "training diverged",
                 got=f"a loss of {row['loss']} in epoch {self.current_epoch + 1}",
-                remedy="Lower the learning rate, or look for NaN in the data",
+                remedy="Lower the learning rate, or check the data for NaN",
             )
         row |= self.measured
         self.measured = {}
@@ -121,7 +121,7 @@ class Engine(lightning.LightningModule):
     def optimizer_step(
         self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Any = None
     ) -> None:
-        """Note the learning rate on the way."""
+        """Record the learning rate."""
         self._rate = float(optimizer.param_groups[0]["lr"])
         super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)
 
@@ -131,18 +131,18 @@ class Engine(lightning.LightningModule):
         steps = int(steps) if math.isfinite(steps) else -1
         if steps <= 0 and self.recipe.schedule in ("one-cycle", "cosine"):
             raise RandomSetError(
-                "the schedule needs to know how long the training will be",
+                "this schedule needs the total number of steps",
                 got=f"{self.recipe.schedule} and data without a length",
-                remedy='Give max_steps=…, or a Recipe with schedule="constant" or "steps"',
+                remedy='Pass max_steps=…, or a Recipe with schedule="constant" or "steps"',
             )
         return {"optimizer": optimizer, "lr_scheduler": self.recipe.scheduler_for(optimizer, steps)}
 
     # -- validation -----------------------------------------------------------------------------
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
-        """Measure a batch: loss, accuracy, likelihood, calibration, and what the module itself tells.
+        """Update loss, accuracy, likelihood, calibration error and the module's own diagnostics.
 
-        On a CPU in float32, as predictions are made there, whatever the training computes in.
+        On a CPU this runs in float32, as predictions do, regardless of the training precision.
         """
         inputs, labels, _ = self._parts(batch)
         exact = torch.autocast("cpu", enabled=False) if self.device.type == "cpu" else nullcontext()
@@ -186,14 +186,14 @@ class Engine(lightning.LightningModule):
         return outputs.float().softmax(-1)
 
     def _parts(self, batch: Any) -> tuple[Any, Any, Tensor | None]:
-        """Separate inputs, labels and weights of a batch; floats get the type of the module."""
+        """Split a batch into inputs, labels and weights; cast floating-point inputs to the module's dtype."""
         weight = None
         if isinstance(batch, (tuple, list)) and len(batch) == 3:
             *batch, weight = batch
         inputs, labels = split_batch(batch)
         if labels is None:
             raise LabelError(
-                "the data give no labels",
+                "training data must have labels",
                 got=f"a batch of type {type(batch).__name__}",
                 expected='(inputs, labels), (inputs, labels, weights), or a mapping with "labels"',
             )
@@ -203,7 +203,7 @@ class Engine(lightning.LightningModule):
     # -- checkpoints ----------------------------------------------------------------------------
 
     def state_for_checkpoint(self) -> dict[str, Any]:
-        """Return what a checkpoint holds beside Lightning's own state."""
+        """Return the state to save in addition to Lightning's."""
         return {
             "history": self.history,
             "sums": {name: float(value) for name, value in self.sums.items()},
@@ -214,9 +214,9 @@ class Engine(lightning.LightningModule):
         }
 
     def restore(self, state: dict[str, Any], *, within_epoch: bool) -> None:
-        """Take up what a checkpoint held."""
+        """Restore the state from a checkpoint."""
         self.history = list(state["history"])
-        if within_epoch:  # Lightning does not announce an epoch again that has begun
+        if within_epoch:  # Lightning does not call on_train_epoch_start again within an epoch
             self.sums = {
                 name: torch.tensor(value, dtype=torch.double) for name, value in state["sums"].items()
             }
@@ -224,7 +224,7 @@ class Engine(lightning.LightningModule):
 
 
 def _probability_of_label(probabilities: Tensor, labels: Any, ignored: int) -> Tensor | None:
-    """Return how probable each label is; of a set-valued one, the sum over its classes."""
+    """Return the probability of each label; for set-valued labels, the sum over its classes."""
     if not isinstance(labels, Tensor):
         return None
     if labels.dim() == 1:

@@ -65,11 +65,11 @@ def fit(
     """Train a network in place; it ends in evaluation mode.
 
     Args:
-        network: a `RandomSetNetwork`, or any module whose outputs the loss understands.
+        network: a `RandomSetNetwork`, or any module whose outputs the loss accepts.
         train: a data set of (inputs, labels) or (inputs, labels, weights), a data loader, or a Lightning data
-            module. Labels are whatever the loss takes.
-        val: validation data of the same kinds.
-        epochs: how often the data are seen; None leaves it to the recipe.
+            module. Labels can be anything that the loss accepts.
+        val: validation data, in the same formats.
+        epochs: number of epochs; by default, the recipe's.
         recipe: "fast", "fast-head", "paper", "text", or a `Recipe`.
         loss: a module of (outputs, labels); None takes the network's own.
         batch_size: samples in a step, over all processes together; for data sets. None: the recipe's.
@@ -104,28 +104,28 @@ def fit(
     if loss is None:
         if not hasattr(network, "default_loss"):
             raise RandomSetError(
-                "there is no loss", got=type(network).__name__, remedy="Give one: loss=nn.CrossEntropyLoss()"
+                "no loss given",
+                got=type(network).__name__,
+                remedy="Pass one, such as loss=nn.CrossEntropyLoss()",
             )
         loss = network.default_loss()  # type: ignore[operator]
     if keep not in ("last", "best"):
-        raise RandomSetError("these weights cannot be kept", got=keep, expected="'last' or 'best'")
+        raise RandomSetError("unknown value for keep", got=keep, expected="'last' or 'best'")
     _check_options(trainer_options, train, batch_size)
     folder = None if out is None else Path(out).expanduser()
     if folder is None and (resume or keep == "best"):
-        raise RandomSetError(
-            "there is no run folder", remedy='Give one with out="…": its checkpoints are needed for this'
-        )
+        raise RandomSetError("resume and keep='best' require a run folder", remedy='Pass one with out="…"')
     data = _data(train, val, plan, seed, usual_workers(train) if workers is None else workers)
     loader = data.get("train_dataloaders")
     validated = val is not None or _has_validation(train)
     if not validated and (keep == "best" or calibrated):
         raise RandomSetError(
-            "there are no validation data", got=f"keep={keep!r}, calibrated={calibrated}", remedy="Give val=…"
+            "no validation data given", got=f"keep={keep!r}, calibrated={calibrated}", remedy="Pass val=…"
         )
     place = None if folder is None else _checkpoint_folder(folder, resume)
     before = getattr(network, "calibration", None)
     if before is not None:
-        network.calibration = None  # type: ignore[assignment]  # it belongs to the weights of before
+        network.calibration = None  # type: ignore[assignment]  # it belongs to the previous weights
     try:
         engine = Engine(network, loss.to(_device_of(network)), plan, seed)
         found = None if place is None else found_checkpoint(place, resume, engine, loader)
@@ -134,7 +134,7 @@ def fit(
             network.calibration = before
         raise
     start, resumed = (None, None) if found is None else (found[0], found[1]["randomset"])
-    del found  # its tensors: they are as large as the network several times over
+    del found  # free its tensors, which are several times the size of the network
     begun = 0 if resumed is None else resumed["epoch"]
     if resumed is not None and isinstance(loader, EpochLoader):
         loader.start_at(begun, resumed["position"])
@@ -173,14 +173,14 @@ def fit(
         except Stopped:
             raise _stopped(keeper.received, keeper.folder / "last.ckpt", folder) from None
         except SystemExit as end:
-            if isinstance(end.__context__, KeyboardInterrupt):  # Lightning ends the process on Ctrl-C
+            if isinstance(end.__context__, KeyboardInterrupt):  # Lightning converts Ctrl-C to SystemExit
                 raise KeyboardInterrupt from None
             raise
         except Exception as error:
             if start is None or keeper.begun or isinstance(error, RandomSetError):
                 raise
-            raise FileFormatError(  # what no check of ours has found
-                "the training cannot be taken up from the checkpoint", got=f"{start}: {error!r:.200}"
+            raise FileFormatError(  # not caught by our own checks
+                "cannot resume from the checkpoint", got=f"{start}: {error!r:.200}"
             ) from error
         finally:
             network.to(home).eval()
@@ -200,7 +200,7 @@ def fit(
 
 
 def _check_options(options: dict[str, Any], train: Any, batch_size: int | None) -> None:
-    """Refuse what Lightning's trainer would not understand, before it says so in its own words."""
+    """Reject options that lightning.Trainer does not have, with a hint where to set them instead."""
     import inspect
 
     import lightning
@@ -222,20 +222,22 @@ def _check_options(options: dict[str, Any], train: Any, batch_size: int | None) 
     for name in options:
         if name not in known:
             raise RandomSetError(
-                "fit has no such option",
+                "unknown option for fit",
                 got=name,
-                expected=elsewhere.get(name, "its own arguments, or those of lightning.Trainer"),
+                expected=elsewhere.get(name, "an argument of fit or of lightning.Trainer"),
             )
     if batch_size is not None and isinstance(train, DataLoader):
         raise RandomSetError(
-            "a data loader has a batch size already", got=f"batch_size={batch_size}", remedy="Leave it out"
+            "batch_size cannot be combined with a data loader",
+            got=f"batch_size={batch_size}",
+            remedy="Omit batch_size",
         )
 
 
 def _warn_of_divergence(history: list[dict[str, float]], first: Any) -> None:
     if history and first is not None and history[-1]["loss"] > 2 * float(first):
         warnings.warn(
-            f"the loss grew from {float(first):.4g} to {history[-1]['loss']:.4g}: the training diverged; "
+            f"the loss grew from {float(first):.4g} to {history[-1]['loss']:.4g}: training diverged; "
             "lower the learning rate",
             RandomSetWarning,
             stacklevel=4,
@@ -249,9 +251,9 @@ def _data(train: Any, val: Any, plan: Recipe, seed: int, workers: int) -> dict[s
     if isinstance(train, lightning.LightningDataModule):
         if val is not None:
             raise RandomSetError(
-                "validation data are given twice",
+                "validation data given twice",
                 got="a data module and val",
-                expected="the data module alone",
+                expected="only the data module",
             )
         return {"datamodule": train}
     return {
@@ -261,7 +263,7 @@ def _data(train: Any, val: Any, plan: Recipe, seed: int, workers: int) -> dict[s
 
 
 def _has_validation(data: Any) -> bool:
-    """Say whether this is a data module with validation data."""
+    """Return whether this is a data module with validation data."""
     import lightning
     from lightning.pytorch.utilities.model_helpers import is_overridden
 
@@ -271,7 +273,7 @@ def _has_validation(data: Any) -> bool:
 def _calibrated(
     network: Any, held: Any, loss: nn.Module, progress: bool | None, *, insist: bool
 ) -> CalibrationReport | None:
-    """Calibrate on all validation data in every process, so that all come to the same temperature."""
+    """Calibrate on all validation data in every process, so that all get the same temperature."""
     if isinstance(held, EpochLoader):
         held.shared = False
     try:
@@ -279,7 +281,7 @@ def _calibrated(
     except LabelError as error:
         if insist:
             raise
-        warnings.warn(f"the network was not calibrated: {error}", RandomSetWarning, stacklevel=4)
+        warnings.warn(f"calibration skipped: {error}", RandomSetWarning, stacklevel=4)
         return None
 
 
@@ -287,22 +289,22 @@ def _checkpoint_folder(folder: Path, resume: Any) -> Path:
     place = folder / "checkpoints"
     if not resume and (place / "last.ckpt").exists():
         raise FileFormatError(
-            "the folder holds the checkpoints of a run already",
+            "the folder already contains checkpoints of a run",
             got=str(folder),
-            remedy="Give resume=True to go on with it, or another folder",
+            remedy="Pass resume=True to continue, or use another folder",
         )
     try:
         place.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise FileFormatError("the run folder cannot be made", got=f"{folder}: {error.strerror}") from None
+        raise FileFormatError("cannot create the run folder", got=f"{folder}: {error.strerror}") from None
     return place
 
 
 def _stopped(number: int | None, checkpoint: Path, folder: Path | None) -> TrainingStopped:
     name = signal.Signals(number or signal.SIGINT).name
-    saved = f"saved {checkpoint}" if checkpoint.exists() else "nothing was saved yet"
+    saved = f"saved {checkpoint}" if checkpoint.exists() else "no checkpoint was saved yet"
     return TrainingStopped(
-        f"training was stopped by {name}; {saved}. To go on: the same call of fit with "
+        f"training was stopped by {name}; {saved}. To resume, call fit again with "
         f'out="{folder}", resume=True',
         int(number or signal.SIGINT),
         checkpoint if checkpoint.exists() else None,

@@ -1,4 +1,4 @@
-"""Batches in an order that depends on seed and epoch alone, so that training can stop and go on anywhere."""
+"""Data loaders whose order depends only on the seed and the epoch, so that training can resume anywhere."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["EpochLoader", "seed_everything", "seed_from", "training_loader", "va
 
 
 def seed_from(*numbers: int) -> int:
-    """Mix whole numbers into one seed; neighbours give seeds that are far apart.
+    """Hash integers into one seed.
 
     >>> seed_from(0, 1) == seed_from(0, 1), seed_from(0, 1) == seed_from(1, 0)
     (True, False)
@@ -40,12 +40,12 @@ def seed_from(*numbers: int) -> int:
 
 
 class EpochLoader:
-    """A data set in batches; each process gets its part of every batch.
+    """A reproducible, resumable data loader; each process gets its share of every batch.
 
-    The order is a function of (seed, epoch), and so are the random numbers that a data set uses to read a
-    sample. `epoch` and `position` say which batch comes next; `start_at` sets them for the next iteration. A
-    last batch of less than an eighth of the others, or of less than two samples for each process, joins the
-    one before it: every process has as many batches as the others, and none of them is empty.
+    The order depends only on (seed, epoch), and so do the random numbers that the data set draws when it
+    reads a sample. `epoch` and `position` identify the next batch; `start_at` sets them for the next
+    iteration. A last batch smaller than an eighth of the batch size, or with fewer than two samples per
+    process, is merged with the previous one, so that all processes have the same number of non-empty batches.
     """
 
     def __init__(
@@ -62,25 +62,25 @@ class EpochLoader:
         self.dataset, self.batch_size, self.seed = dataset, batch_size, seed
         self.shuffle, self.drop_last, self.for_each_process = shuffle, drop_last, for_each_process
         self.options = options
-        self.shared = True  # among processes
+        self.shared = True  # whether batches are split among processes
         self.epoch = self.position = 0
         self._next = (0, 0)
         try:
             self.samples = len(dataset)  # type: ignore[arg-type]
         except TypeError:
             raise RandomSetError(
-                "the data set has no length", got=type(dataset).__name__, remedy="Give a data loader of it"
+                "the data set has no length", got=type(dataset).__name__, remedy="Pass a data loader instead"
             ) from None
         if not self.samples:
-            raise ShapeError("the data set is empty", got="0 samples", expected="at least one")
+            raise ShapeError("the data set is empty", got="0 samples", expected="at least one sample")
 
     def start_at(self, epoch: int, position: int) -> None:
-        """Let the next iteration begin at a batch of an epoch."""
+        """Start the next iteration at the given epoch and batch."""
         self.epoch, self.position = self._next = epoch, position
 
     @property
     def layout(self) -> dict[str, int]:
-        """What must be the same for an epoch to be gone on with."""
+        """Properties that must match in order to resume within an epoch."""
         return {"samples": self.samples, "batches": len(self), "shuffled": int(self.shuffle)}
 
     def __len__(self) -> int:
@@ -91,7 +91,7 @@ class EpochLoader:
         self._next = (epoch + 1, 0)
         last, batches = len(self), self._batches(epoch)[start:]
         for place, batch in enumerate(self._read(batches, epoch), start + 1):
-            # Set before the batch is given away: nobody may come back for a batch that is not there.
+            # Update before yielding: a checkpoint must never point past the last batch.
             self.epoch, self.position = (epoch + 1, 0) if place == last else (epoch, place)
             yield batch
 
@@ -100,10 +100,10 @@ class EpochLoader:
         size = self.batch_size * (processes if self.for_each_process else 1)
         if min(size, self.samples) < processes:
             raise RandomSetError(
-                "some processes would have nothing to do",
+                "the batch size is smaller than the number of processes",
                 got=f"batches of {min(size, self.samples)} samples for {processes} processes",
-                expected="at least one sample for each",
-                remedy="Give a larger batch size, more data, or fewer devices",
+                expected="at least one sample per process",
+                remedy="Use a larger batch size, more data, or fewer devices",
             )
         bounds = [*range(0, self.samples, size), self.samples]
         rest = bounds[-1] - bounds[-2]
@@ -112,7 +112,7 @@ class EpochLoader:
         return bounds
 
     def _batches(self, epoch: int) -> list[list[int]]:
-        """Return this process's part of every batch of the epoch."""
+        """Return this process's share of every batch of the epoch."""
         order = torch.arange(self.samples)
         if self.shuffle:
             generator = torch.Generator().manual_seed(seed_from(self.seed, epoch))
@@ -123,9 +123,9 @@ class EpochLoader:
         return [order[start:end][rank::processes].tolist() for start, end in ends]
 
     def _neighbours(self, order: Tensor, generator: torch.Generator) -> Tensor:
-        """Bring texts of similar length into the same batch: what is filled up in a batch costs time.
+        """Put texts of similar length into the same batch to reduce padding.
 
-        Within stretches of 50 batches they are sorted, and the batches shuffled again.
+        Texts are sorted within chunks of 50 batches, and the batches are shuffled again.
         """
         tensors, rows = _tensors(self.dataset)
         if tensors is None or tensors[0].dim() != 2 or tensors[0].dtype != torch.long:
@@ -134,14 +134,14 @@ class EpochLoader:
         size = self.batch_size
         sorted_ = [part[lengths[part].argsort(stable=True)] for part in order.split(50 * size)]
         batches = torch.cat(sorted_).split(size)
-        last = len(batches) - 1  # the shortest stays last: the bounds of the others are fixed
+        last = len(batches) - 1  # the incomplete batch stays last
         places = [*torch.randperm(last, generator=generator).tolist(), last]
         return torch.cat([batches[place] for place in places])
 
     def _read(self, batches: list[list[int]], epoch: int) -> Iterator[Any]:
         tensors, rows = _tensors(self.dataset)
         if tensors is not None and self.options.get("collate_fn") is None:
-            for batch in batches:  # whole rows at once, many times faster than one by one
+            for batch in batches:  # index whole batches: many times faster than sample by sample
                 places = batch if rows is None else rows[batch]
                 yield [tensor[places] for tensor in tensors]
         else:
@@ -149,14 +149,14 @@ class EpochLoader:
             yield from DataLoader(samples, batch_sampler=batches, **self.options)
 
     def _processes(self) -> tuple[int, int]:
-        """Return the number of this process, and of all that share the data."""
+        """Return the rank of this process and the number of processes that share the data."""
         if self.shared and torch.distributed.is_available() and torch.distributed.is_initialized():
             return torch.distributed.get_rank(), torch.distributed.get_world_size()
         return 0, 1
 
 
 def _tensors(data: Dataset[Any]) -> tuple[tuple[Tensor, ...] | None, Tensor | None]:
-    """Return the tensors that a data set consists of, and which of their rows, if it is so simple."""
+    """Return the tensors and row indices of a TensorDataset or a subset of one, otherwise None."""
     if type(data) is TensorDataset:
         return data.tensors, None
     if type(data) is Subset and type(data.dataset) is TensorDataset:
@@ -165,7 +165,7 @@ def _tensors(data: Dataset[Any]) -> tuple[tuple[Tensor, ...] | None, Tensor | No
 
 
 class _SeededSamples(Dataset[Any]):
-    """A data set whose random numbers depend on seed and sample alone, in whatever process it is read."""
+    """A data set whose random numbers depend only on the seed and the sample, in every worker process."""
 
     def __init__(self, dataset: Dataset[Any], seed: int) -> None:
         self.dataset, self.seed = dataset, seed
@@ -176,14 +176,14 @@ class _SeededSamples(Dataset[Any]):
 
 
 def seed_everything(seed: int) -> None:
-    """Seed what a data set may draw from: Python, NumPy and torch's CPU generator."""
+    """Seed Python's, NumPy's and torch's CPU generators."""
     random.seed(seed)
     np.random.seed(seed & 0xFFFFFFFF)  # noqa: NPY002
     torch.default_generator.manual_seed(seed)
 
 
 def training_loader(data: Any, batch_size: int, seed: int, workers: int) -> Any:
-    """Make training data repeatable: a data set, or a loader whose order is the usual one."""
+    """Return a reproducible loader for a data set, or for a DataLoader with a standard sampler."""
     if isinstance(data, EpochLoader):
         return data
     if isinstance(data, DataLoader):
@@ -211,7 +211,7 @@ def training_loader(data: Any, batch_size: int, seed: int, workers: int) -> Any:
 
 
 def validation_loader(data: Any, batch_size: int, workers: int) -> Any:
-    """Make validation data into batches in their own order."""
+    """Return a loader for validation data, without shuffling."""
     return _batched(data, "validation", batch_size, workers, shuffle=False)
 
 
@@ -226,7 +226,7 @@ def _batched(data: Any, purpose: str, batch_size: int, workers: int, **order: An
 
 
 class _Batches:
-    """A list of batches, which Lightning would take for a list of loaders."""
+    """Wraps a list of batches, which Lightning would otherwise treat as a list of loaders."""
 
     def __init__(self, batches: Any) -> None:
         self.batches = batches

@@ -1,4 +1,4 @@
-"""Which numbers to compute in: half the bits where the device is made for them, never where it is not."""
+"""Choice of the training precision: 16-bit mixed precision only on devices with native support."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ __all__ = ["chosen_precision"]
 
 
 def chosen_precision(asked: str | None, accelerator: Any) -> str:
-    """Return Lightning's name of the precision to train in.
+    """Return the precision to train in, by its name in Lightning.
 
-    None takes mixed precision where the device has it: bfloat16 on GPUs and CPUs with native support,
-    float16 on older GPUs, float32 on the rest. bfloat16 is refused on a CPU without native support, where it
-    is many times slower than float32: a warning says so.
+    None selects mixed precision where the device supports it: bfloat16 on GPUs and CPUs with native support,
+    float16 on older GPUs, and float32 otherwise. On a CPU without native bfloat16, where it is many times
+    slower than float32, a request for bfloat16 falls back to float32 with a warning.
     """
     on_cuda = torch.cuda.is_available() and accelerator in ("auto", "gpu", "cuda")
     if on_cuda:
@@ -27,8 +27,8 @@ def chosen_precision(asked: str | None, accelerator: Any) -> str:
         return asked or "32-true"
     if asked is not None and "bf16" in str(asked) and not cpu_has_bfloat16():
         warnings.warn(
-            f"this CPU has no native bfloat16, which makes {asked!r} many times slower than float32; "
-            "training goes on in float32",
+            f"this CPU has no native bfloat16 support, so {asked!r} would be many times slower than float32; "
+            "training in float32 instead",
             RandomSetWarning,
             stacklevel=4,
         )
@@ -37,6 +37,6 @@ def chosen_precision(asked: str | None, accelerator: Any) -> str:
 
 
 def cpu_has_bfloat16() -> bool:
-    """Say whether the CPU multiplies bfloat16 itself."""
+    """Return whether the CPU supports bfloat16 natively."""
     checks = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
     return any(getattr(torch.cpu, name, lambda: False)() for name in checks)

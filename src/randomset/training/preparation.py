@@ -95,7 +95,7 @@ def _from_library(name: str, inputs: Tensor, width: int | None, weights: str) ->
         )
     if inputs.dim() == 2 and not are_tokens(inputs):
         raise RandomSetError(
-            "this backbone takes images or texts", got=f"{name} for features", expected="mlp"
+            "this backbone expects images or texts", got=f"{name} for features", expected="mlp"
         )
     options: dict[str, Any] = {"weights": weights}
     if inputs.dim() == 4:
@@ -103,14 +103,14 @@ def _from_library(name: str, inputs: Tensor, width: int | None, weights: str) ->
     backbone = backbones.build(name, **options)
     if isinstance(backbone, LibraryBackbone) and (backbone.channels is None) != are_tokens(inputs):
         kind = "texts" if backbone.channels is None else "images"
-        raise RandomSetError(f"this network takes {kind}", got=f"{name} for inputs of another kind")
+        raise RandomSetError(f"this backbone expects {kind}", got=f"{name} for other inputs")
     return backbone
 
 
 def _ours(name: str, inputs: Tensor, width: int | None) -> nn.Module:
     if inputs.dim() == 2:
         if name != "mlp":
-            raise RandomSetError("this backbone takes images", got=f"{name} for features", expected="mlp")
+            raise RandomSetError("this backbone expects images", got=f"{name} for features", expected="mlp")
         return backbones.mlp(
             inputs.shape[1], dropout=0.2, **({} if width is None else {"widths": (width,) * 2})
         )
@@ -188,7 +188,7 @@ def frozen_features(
             return features
     except (OSError, SafetensorError, KeyError):
         pass
-    logger.info("Computing features once …")
+    logger.info("Computing features …")
     features = features_of(model, inputs, layer="1", progress=progress)
     if not features.isfinite().all():
         raise RandomSetError(
@@ -199,7 +199,7 @@ def frozen_features(
     try:
         folder.mkdir(parents=True, exist_ok=True)
         save_tensors({"features": features}, path)
-    except OSError as error:  # the next run computes them again
+    except OSError as error:  # not fatal: the next run recomputes them
         logger.info(f"Could not cache the features in {folder}: {error}.")
     return features
 

@@ -1,4 +1,4 @@
-"""Recipes: how to train. Plain dataclasses, to be edited with `dataclasses.replace` or by hand."""
+"""Training recipes: plain dataclasses, which can be modified with `dataclasses.replace`."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ __all__ = ["Recipe"]
 
 @dataclass
 class Recipe:
-    """Optimiser, schedule, length, batches and augmentation of a training.
+    """Optimizer, schedule, epochs, batch size and augmentation of a training run.
 
     Args:
-        optimizer: "adam", "adamw" or "sgd" (with Nesterov's momentum 0.9).
-        learning_rate: the highest one.
-        backbone_share: the backbone moves at this share of it: below 1 for weights that were trained before.
-        schedule: "one-cycle" (up, then down to nearly zero), "steps" (times `factor` at each of
+        optimizer: "adam", "adamw" or "sgd" (with Nesterov momentum 0.9).
+        learning_rate: the maximum learning rate.
+        backbone_share: learning rate of the backbone relative to `learning_rate`; below 1 for fine-tuning.
+        schedule: "one-cycle" (up, then down to nearly zero), "steps" (multiplied by `factor` at each of
             `milestones`), "cosine" or "constant".
-        milestones: epochs at which "steps" acts.
-        factor: what "steps" multiplies the learning rate by.
-        weight_decay: decoupled for "adamw"; biases and normalisations are exempt.
-        epochs: how often the data are seen.
-        batch_size: samples in one step, over all processes together.
-        shift: images are moved by up to this share of their width and height.
-        flip: whether images are mirrored left to right, half of the time.
-        clip: the largest norm of a gradient, if any.
+        milestones: epochs at which "steps" changes the learning rate.
+        factor: factor of "steps".
+        weight_decay: decoupled for "adamw"; biases and normalisation layers are exempt.
+        epochs: number of epochs.
+        batch_size: global batch size over all processes.
+        shift: maximum random shift of images, as a fraction of their width and height.
+        flip: whether to flip images horizontally with probability 0.5.
+        clip: maximum gradient norm; None disables clipping.
 
     >>> dataclasses.replace(Recipe.paper(), epochs=100, milestones=(40, 60, 80, 90)).learning_rate
     0.001
@@ -56,17 +56,17 @@ class Recipe:
 
     @classmethod
     def fast(cls) -> Recipe:
-        """Return the recipe for short schedules: AdamW and one cycle of the learning rate."""
+        """Return the recipe for short schedules: AdamW with a one-cycle learning rate."""
         return cls()
 
     @classmethod
     def fast_head(cls) -> Recipe:
-        """Return the same with a head that learns ten times as fast as the backbone: for random-set heads."""
+        """Return `fast` with ten times the learning rate for the head; for random-set heads."""
         return cls(learning_rate=3e-2, backbone_share=0.1)
 
     @classmethod
     def paper(cls) -> Recipe:
-        """Return the paper's: Adam, 1e-3, ×0.1 at 80, 120, 160 and 180 of 200 epochs, shifts and flips."""
+        """Return the paper's recipe: Adam, 1e-3, ×0.1 at epochs 80, 120, 160, 180 of 200, shift and flip."""
         return cls(
             optimizer="adam",
             learning_rate=1e-3,
@@ -80,7 +80,7 @@ class Recipe:
 
     @classmethod
     def text(cls) -> Recipe:
-        """Return the paper's for texts: Adam at 3e-5 on batches of 32, 10 epochs."""
+        """Return the paper's recipe for texts: Adam at 3e-5, batch size 32, 10 epochs."""
         return cls(
             optimizer="adam",
             learning_rate=3e-5,
@@ -92,7 +92,7 @@ class Recipe:
 
     @classmethod
     def named(cls, recipe: str | Recipe, **changes: Any) -> Recipe:
-        """Return a copy of a recipe, by its name or itself, with changes; None changes nothing.
+        """Return a copy of a recipe, given by name or as an object, with changes; None values are ignored.
 
         >>> Recipe.named("fast", epochs=3).epochs
         3
@@ -105,29 +105,25 @@ class Recipe:
                 )
             recipe = known[recipe]()
         if not isinstance(recipe, cls):
-            raise RandomSetError(
-                "this is no recipe", got=type(recipe).__name__, expected="a name or a Recipe"
-            )
+            raise RandomSetError("invalid recipe", got=type(recipe).__name__, expected="a name or a Recipe")
         changes = {name: value for name, value in changes.items() if value is not None}
         return dataclasses.replace(recipe, **changes).checked()
 
     def checked(self) -> Recipe:
-        """Return itself if it can be followed, or say what cannot."""
+        """Validate all fields and return self."""
         for name in ("epochs", "batch_size"):
             if not is_whole(getattr(self, name), 1):
                 raise RandomSetError(
-                    f"{name} is out of range", got=getattr(self, name), expected="a whole number from 1"
+                    f"{name} is out of range", got=getattr(self, name), expected="a positive integer"
                 )
             setattr(self, name, int(getattr(self, name)))
         for name in ("learning_rate", "backbone_share", "weight_decay"):
             value = getattr(self, name)
             if not is_number(value):
-                raise RandomSetError(f"{name} is out of range", got=value, expected="a number from 0")
+                raise RandomSetError(f"{name} is out of range", got=value, expected="a non-negative number")
             setattr(self, name, float(value))
         if not 0 <= self.shift < 1:
-            raise RandomSetError(
-                "the shift is no share of an image", got=self.shift, expected="0 ≤ shift < 1"
-            )
+            raise RandomSetError("shift is out of range", got=self.shift, expected="0 ≤ shift < 1")
         for name, choice, allowed in (
             ("optimizer", str(self.optimizer), _OPTIMIZERS),
             ("schedule", str(self.schedule), _SCHEDULES),
@@ -137,9 +133,9 @@ class Recipe:
         return self
 
     def differences(self, other: Recipe) -> list[str]:
-        """Name the fields that would make a resumed training another one than the one that began.
+        """List the fields whose change prevents resuming with this recipe.
 
-        The number of epochs may change, unless the schedule stretches over them.
+        The number of epochs may change, unless the schedule depends on it.
         """
         ours, theirs = self.as_dict(), other.as_dict()
         if self.schedule in ("steps", "constant"):
@@ -147,16 +143,16 @@ class Recipe:
         return [f"{name} {theirs[name]} → {ours[name]}" for name in ours if ours[name] != theirs[name]]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the fields as what JSON can hold."""
+        """Return the fields as a JSON-serialisable dictionary."""
         return {**dataclasses.asdict(self), "milestones": list(self.milestones)}
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> Recipe:
-        """Build from `as_dict`; unknown fields are refused by name."""
+        """Create a recipe from `as_dict`; raise on unknown fields."""
         known = {field.name for field in dataclasses.fields(cls)}
         if strange := set(fields) - known:
             raise RandomSetError(
-                "a recipe has no such field",
+                "unknown recipe field",
                 got=", ".join(sorted(strange)),
                 expected=", ".join(sorted(known)),
             )
@@ -164,11 +160,11 @@ class Recipe:
         return cls(**fields).checked()
 
     def optimizer_for(self, modules: Iterable[nn.Module]) -> torch.optim.Optimizer:
-        """Build the optimiser of all parameters that are to be trained."""
+        """Build the optimizer for all trainable parameters."""
         modules = list(modules)
         every = [p for module in modules for p in module.parameters() if p.requires_grad]
         if not every:
-            raise RandomSetError("there is nothing to train", got="a network whose weights are all frozen")
+            raise RandomSetError("no trainable parameters", got="a network whose weights are all frozen")
         slow: set[nn.Parameter] = set()
         if self.backbone_share != 1:
             backbones = (getattr(module, "backbone", None) for module in modules)
@@ -185,7 +181,7 @@ class Recipe:
         return _OPTIMIZERS[self.optimizer]([group for group in groups if group["params"]], self.learning_rate)
 
     def scheduler_for(self, optimizer: torch.optim.Optimizer, steps: int) -> dict[str, Any]:
-        """Build the schedule, in the form that Lightning takes."""
+        """Build the learning-rate scheduler in Lightning's format."""
         scheduler, interval = _SCHEDULES[self.schedule](self, optimizer, steps)
         return {"scheduler": scheduler, "interval": interval}
 
@@ -198,7 +194,7 @@ _OPTIMIZERS: dict[str, Any] = {
 
 
 def _one_cycle(recipe: Recipe, optimizer: Any, steps: int) -> tuple[Any, str]:
-    """A quarter of the steps up from a 25th, the rest down to zero, both along half a cosine."""
+    """Cosine warm-up from 1/25 over a quarter of the steps, then cosine decay to zero."""
 
     def share(step: int) -> float:
         rise = max(steps / 4, 1)

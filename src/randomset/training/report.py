@@ -1,4 +1,4 @@
-"""What a training leaves behind in memory, and how it says that it was stopped."""
+"""The result of `fit`, and the exception raised when training is stopped."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ __all__ = ["FitReport", "TrainingStopped"]
 
 @dataclass(frozen=True)
 class FitReport:
-    """What a training gave: a row for each epoch, and the calibration if there was one."""
+    """Result of a training run: one history row per epoch, and the calibration report, if any."""
 
     history: list[dict[str, float]]
     folder: Path | None = None
     calibration: CalibrationReport | None = None
     planned: int = 0
-    """How many epochs there should have been; fewer were run if a callback stopped early."""
+    """Number of planned epochs; fewer are run if a callback stops early."""
     kept: Literal["last", "best"] = "last"
-    """Which epoch's weights the network has."""
+    """Which epoch's weights were kept."""
 
     @property
     def last(self) -> dict[str, float]:
-        """The last epoch's row."""
+        """Row of the last epoch."""
         return self.history[-1]
 
     @property
     def best(self) -> dict[str, float]:
-        """The row of the epoch with the highest validation accuracy, of equals the lowest loss."""
+        """Row of the epoch with the highest validation accuracy; ties are broken by the lowest loss."""
         return max(
             self.history,
             key=lambda row: (row.get("val_accuracy", 0.0), -row.get("val_loss", row["loss"])),
         )
 
     def to_frame(self) -> DataFrame:
-        """Return the history as a pandas table."""
+        """Return the history as a pandas DataFrame."""
         try:
             import pandas
         except ImportError:
@@ -63,7 +63,7 @@ class FitReport:
 
 
 class TrainingStopped(KeyboardInterrupt):
-    """Training was stopped by Ctrl-C or SIGTERM; the message says how to go on."""
+    """Training was stopped by Ctrl-C or SIGTERM; the message explains how to resume."""
 
     def __init__(self, message: str, number: int, checkpoint: Path | None) -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""Checkpoints that are read: nothing in them is run, and the one before takes the place of a damaged one."""
+"""Reading checkpoints: no code is executed, and a damaged checkpoint falls back to the previous one."""
 
 from __future__ import annotations
 
@@ -36,15 +36,16 @@ _Content = dict[str, Any]
 
 
 class _Damaged(FileFormatError):
-    """A checkpoint that is of no use to anybody, so that the one before it may take its place."""
+    """A missing or damaged checkpoint, for which the previous one can be used instead."""
 
 
 def found_checkpoint(
     place: Path, resume: bool | str | os.PathLike[str], engine: Engine, loader: Any
 ) -> tuple[Path, _Content] | None:
-    """Return the checkpoint to go on from, and what is in it; None where a training begins.
+    """Return the path and content of the checkpoint to resume from; None to start from the beginning.
 
-    Of a folder's own, the last one; where that is damaged or lost, the one before it, and a warning says so.
+    Uses the last checkpoint of the folder, or the previous one with a warning if the last one is damaged or
+    missing.
     """
     if not resume:
         return None
@@ -60,34 +61,34 @@ def found_checkpoint(
         try:
             content, path = _read(previous), previous
         except _Damaged as another:
-            raise FileFormatError(f"{error}; {another}. Start anew in another folder") from None
-        done = f"Going on from the one before it, {path}, after epoch {content['randomset']['epoch']}"
+            raise FileFormatError(f"{error}; {another}. Start again in another folder") from None
+        done = f"Resuming from the previous checkpoint, {path}, after epoch {content['randomset']['epoch']}"
         warnings.warn(f"{error}. {done}", RandomSetWarning, stacklevel=4)
     return path, _fitting(content, path, engine, loader)
 
 
 def checked_checkpoint(path: Path, engine: Engine, loader: Any = None) -> _Content:
-    """Read a checkpoint, without running anything inside; refuse, by name, what is not ours or not whole."""
+    """Read a checkpoint without executing code from it; raise if it is damaged or does not match."""
     try:
         content = _read(path)
     except _Damaged as error:
-        raise FileFormatError(f"{error}. Give another one, or start without resume") from None
+        raise FileFormatError(f"{error}. Use another checkpoint, or start without resume") from None
     return _fitting(content, path, engine, loader)
 
 
-# -- whole, and ours ------------------------------------------------------------------------------
+# -- integrity ------------------------------------------------------------------------------------
 
 
 def _read(path: Path) -> _Content:
-    """Read a file that is a checkpoint of ours, of whatever network."""
+    """Read a checkpoint and check its structure, independently of the network."""
     if not path.is_file():
-        raise _Damaged("there is no checkpoint to go on from", got=str(path))
+        raise _Damaged("no checkpoint to resume from", got=str(path))
     try:
         _check_archive(path)
         content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    except Exception as error:  # whatever a damaged file makes torch say
+    except Exception as error:  # torch raises all kinds of errors on a damaged file
         raise _Damaged(
-            "the checkpoint is not whole, or no checkpoint",
+            "the checkpoint is damaged or not a checkpoint",
             got=f"{path}: {(str(error) or type(error).__name__).splitlines()[0][:120]}",
         ) from None
     state = content.get("randomset") if isinstance(content, dict) else None
@@ -99,32 +100,32 @@ def _read(path: Path) -> _Content:
     try:
         wrong = [name for name, right in _PARTS.items() if not right(content[name])]
         wrong += [name for name, right in _STATE.items() if not right(state[name])]
-    except Exception as error:  # of Python, where something is missing or of another kind
+    except Exception as error:  # something is missing or has the wrong type
         wrong = [f"{error!r:.60}"]
     if wrong:
-        raise _Damaged("the checkpoint lacks some of its parts", got=f"{path}: {wrong[0]}")
+        raise _Damaged("the checkpoint is incomplete or invalid", got=f"{path}: {wrong[0]}")
     return content
 
 
 def _check_archive(path: Path) -> None:
-    """Refuse an archive that torch would not write: damaged, packed, or claiming more than it holds.
+    """Reject archives that torch does not write: damaged, compressed, or larger than the file.
 
-    torch does not look at the checksums.
+    torch itself does not verify the checksums.
     """
     with zipfile.ZipFile(path) as archive:
         parts = archive.infolist()
         names = [part.filename.casefold() for part in parts]
         whole = all(part.compress_type == zipfile.ZIP_STORED for part in parts)
         if not whole or sum(part.file_size for part in parts) > path.stat().st_size:
-            raise ValueError("an archive that is packed")
+            raise ValueError("the archive is compressed")
         pickles = [name for name in archive.namelist() if name.casefold().endswith("data.pkl")]
         if len(set(names)) < len(names) or len(pickles) != 1:
-            raise ValueError("an archive with two parts of one name")
+            raise ValueError("the archive has duplicate entries")
         if (broken := archive.testzip()) is not None:
-            raise ValueError(f"its part {broken} is damaged")
+            raise ValueError(f"entry {broken} is damaged")
         for _, given, _ in pickletools.genops(archive.read(pickles[0])):
-            if isinstance(given, str) and given.endswith(" bytearray"):  # of any size, all of it written to
-                raise ValueError("it holds what no checkpoint does")
+            if isinstance(given, str) and given.endswith(" bytearray"):  # could allocate any amount of memory
+                raise ValueError("the archive contains unexpected objects")
 
 
 def _is_number(value: Any) -> bool:
@@ -132,7 +133,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _are_numbers(value: Any, *needed: str) -> bool:
-    """Say whether this is a row of numbers by name, with those that are needed."""
+    """Return whether this is a dictionary of numbers with all needed keys."""
     return (
         type(value) is dict
         and set(needed) <= set(value)
@@ -141,7 +142,7 @@ def _are_numbers(value: Any, *needed: str) -> bool:
 
 
 def _are_counts(loops: Any) -> bool:
-    """Say whether what counts batches and epochs are counts."""
+    """Return whether all batch and epoch counters are valid."""
     return all(
         _are_counts(part)
         if isinstance(part, dict)
@@ -176,11 +177,11 @@ _STATE: dict[str, Any] = {
 }
 
 
-# -- of this training -----------------------------------------------------------------------------
+# -- match with this training run -----------------------------------------------------------------
 
 
 def _fitting(checkpoint: _Content, path: Path, engine: Engine, loader: Any) -> _Content:
-    """Return a checkpoint if it is one of this network, recipe, seed and data, or say what is not."""
+    """Return the checkpoint if it matches the network, recipe, seed and data; raise otherwise."""
     state = checkpoint["randomset"]
     ours, theirs = engine.state_dict(), checkpoint["state_dict"]
     wrong = [
@@ -192,60 +193,62 @@ def _fitting(checkpoint: _Content, path: Path, engine: Engine, loader: Any) -> _
     wrong += [name for name in theirs if name not in ours]
     if wrong:
         raise FileFormatError(
-            "the checkpoint is of another network",
+            "the checkpoint belongs to a different network",
             got=f"{path}, which differs in {len(wrong)} tensors, the first {wrong[0]!s:.80}",
-            remedy="Resume with the network that was being trained",
+            remedy="Resume with the original network",
         )
     try:
         recipe = Recipe.from_dict(state["recipe"])
     except (TypeError, ValueError) as error:
-        raise FileFormatError("the checkpoint's recipe cannot be read", got=f"{path}: {error}") from None
+        raise FileFormatError("cannot read the recipe of the checkpoint", got=f"{path}: {error}") from None
     if changed := engine.recipe.differences(recipe):
         raise RandomSetError(
-            "the checkpoint was trained by another recipe",
+            "the checkpoint was trained with a different recipe",
             got=", ".join(changed),
-            remedy="Resume with the old recipe; to train these weights further, call fit with another folder",
+            remedy="Resume with the original recipe; to train these weights further, use another folder",
         )
     if state["trained"] != engine.state_for_checkpoint()["trained"]:
         raise RandomSetError(
-            "other weights are to be trained than before",
-            got=f"{len(engine.state_for_checkpoint()['trained'])} tensors",
+            "the set of trainable weights has changed",
+            got=f"{len(engine.state_for_checkpoint()['trained'])} trainable tensors",
             expected=f"the {len(state['trained'])} that were trained",
             remedy="Freeze the same parts as before",
         )
     layout = loader.layout if isinstance(loader, EpochLoader) else None
     if loader is not None and layout != state["layout"]:
         raise RandomSetError(
-            "the data are not those that the training began with",
+            "the training data differ from those of the checkpoint",
             got=str(layout),
             expected=str(state["layout"]),
         )
     if state["seed"] != engine.seed:
-        raise RandomSetError("the checkpoint has another seed", got=engine.seed, expected=str(state["seed"]))
+        raise RandomSetError(
+            "the seed differs from that of the checkpoint", got=engine.seed, expected=str(state["seed"])
+        )
     if len(state["history"]) > engine.recipe.epochs:
         raise RandomSetError(
-            "the checkpoint has seen more epochs than are asked for",
+            "the checkpoint was trained for more epochs than requested",
             got=f"epochs={engine.recipe.epochs}",
             expected=f"{len(state['history'])} or more",
         )
     try:
         fits = _is_place(state, layout) and _is_of_optimizer(checkpoint, engine)
-    except Exception:  # of Python, where something is missing or of another kind
+    except Exception:  # something is missing or has the wrong type
         fits = False
     if not fits:
-        raise FileFormatError("the checkpoint does not fit the training that it says it is of", got=str(path))
+        raise FileFormatError("the checkpoint is inconsistent", got=str(path))
     return checkpoint
 
 
 def _is_place(state: _Content, layout: dict[str, int] | None) -> bool:
-    """Say whether there is such a place in the data."""
+    """Return whether the position exists in the data."""
     position = state["position"]
     inside = position == 0 or (layout is not None and position < layout["batches"])
     return inside and state["epoch"] == len(state["history"]) and (not position or "samples" in state["sums"])
 
 
 def _is_of_optimizer(checkpoint: _Content, engine: Engine) -> bool:
-    """Say whether optimiser and schedule can take up their states: torch copies whatever it is given."""
+    """Return whether the optimizer and scheduler states are valid: torch loads them unchecked."""
     optimizer = engine.recipe.optimizer_for([engine.module, engine.loss])
     scheduler = engine.recipe.scheduler_for(optimizer, 1)["scheduler"]
     usual, (theirs,) = optimizer.state_dict(), checkpoint["optimizer_states"]
@@ -267,7 +270,7 @@ def _is_of_optimizer(checkpoint: _Content, engine: Engine) -> bool:
 
 
 def _are_alike(one: Any, other: Any) -> bool:
-    """Say whether two values of a schedule are of the same kind."""
+    """Return whether two scheduler values have the same type and structure."""
     if isinstance(one, list):
         return type(other) is list and len(one) == len(other) and all(map(_are_alike, one, other))
     if _is_number(one):
