@@ -127,7 +127,8 @@ def evaluate(
         "workers": workers,
         **{"seed": seed, "progress": progress, "known": known},
     }
-    tested = predictions_of(predictor, test, "test", labelled=True, keep=samples * changed, **shared)
+    spec: Any = {"like": getattr(model, "input_spec", None), "resize": False}  # test data keep their size
+    tested = predictions_of(predictor, test, "test", labelled=True, keep=samples * changed, **shared, **spec)
     known = known or tested.classes or tuple(map(str, range(tested.prediction.probabilities.shape[1])))
     outputs = tested.prediction.probabilities.shape[1]
     if not shared["known"]:  # names come from the data, where trailing classes may not occur

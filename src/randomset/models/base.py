@@ -21,6 +21,7 @@ from randomset._core.batches import (
     width_of,
 )
 from randomset._core.progress import progress_bar
+from randomset.backbones.inputs import InputSpec
 from randomset.belief.random_set import RandomSet
 from randomset.errors import RandomSetError, ShapeError
 from randomset.models.prediction import Prediction
@@ -114,6 +115,11 @@ class Classifier(nn.Module):
         """The floating-point type of the parameters, which `predict` gives to its inputs."""
         return next(self.parameters()).dtype
 
+    @property
+    def input_spec(self) -> InputSpec | None:
+        """The form of the inputs that the model was trained on, if it was."""
+        return InputSpec.from_notes(self.notes)
+
     def freeze_backbone(self: _C, frozen: bool = True) -> _C:
         """Keep the backbone's weights and running statistics as they are in training."""
         if frozen or self.backbone_frozen:
@@ -183,17 +189,41 @@ class Classifier(nn.Module):
         is on the device of the tensor that was passed, and on the CPU for everything else. Further options
         are those of `predict_batch`.
         """
+        spec = self.input_spec
+        if spec is not None and (isinstance(inputs, Tensor) or hasattr(inputs, "__array__")):
+            inputs = spec.batched(torch.as_tensor(inputs))
         batches, total, home = cut_into_batches(inputs, batch_size)
         shown = False if progress is None and (total or 2) < 2 else progress
         parts: list[Any] = []
         with evaluating(self), progress_bar("predicting", total, shown) as advance:
             for batch in batches:
-                given = moved(as_floating(inputs_alone(batch), self.dtype), self.device)
-                parts.append(self.predict_batch(given, **options).to(home))
+                given = self._converted(inputs_alone(batch), spec)
+                parts.append(self._predicted(given, spec, options).to(home))
                 advance(1)
         if not parts:
             raise ShapeError("no inputs to predict", got="no batches", expected="at least one input")
         return parts[0] if len(parts) == 1 else type(parts[0]).concatenate(parts)
+
+    def _converted(self, inputs: Any, spec: InputSpec | None) -> Any:
+        """Convert a batch to the training inputs' form, and move it to the model's device and precision."""
+        inputs = as_floating(inputs, self.dtype)
+        if spec is not None and isinstance(inputs, Tensor):
+            inputs = as_floating(spec.fit(inputs, resize=False)[0], self.dtype)
+        return moved(inputs, self.device)
+
+    def _predicted(self, inputs: Any, spec: InputSpec | None, options: dict[str, Any]) -> Any:
+        try:
+            return self.predict_batch(inputs, **options)
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:  # torch's own words on shapes and types
+            shape = tuple(inputs.shape) if isinstance(inputs, Tensor) else type(inputs).__name__
+            raise ShapeError(
+                "the model cannot take these inputs",
+                got=f"a batch of shape {shape} ({str(error).splitlines()[0]})",
+                expected="" if spec is None else spec.expected,
+                remedy="Add a batch dimension to a single input" if spec is None else "",
+            ) from error
 
     def predict_batch(self, inputs: Any) -> Prediction | RandomSet:
         """Predict one batch that is on the model's device, in the mode that the model is in."""

@@ -23,6 +23,7 @@ from randomset.errors import (
     RandomSetError,
     RandomSetWarning,
 )
+from randomset.models.base import Classifier
 from randomset.models.temperature import CalibrationReport
 from randomset.training.environment import loggers, preserve_random_state, quiet_lightning
 from randomset.training.loaders import (
@@ -33,6 +34,7 @@ from randomset.training.loaders import (
     validation_loader,
 )
 from randomset.training.precision import chosen_precision
+from randomset.training.preparation import spec_for
 from randomset.training.recipe import Recipe
 from randomset.training.report import FitReport, TrainingStopped
 
@@ -194,8 +196,11 @@ def fit(
         calibration = _calibrated(network, held, loss, progress, insist=bool(calibrated))
     report = FitReport(history, folder, calibration, plan.epochs, keep)
     _warn_of_divergence(history, engine.first_loss)
-    if folder is not None and hasattr(network, "save") and trainer.is_global_zero:
-        network.save(folder)  # type: ignore[operator]
+    if isinstance(network, Classifier):
+        if engine.input_spec is not None and "input_shape" not in network.notes:
+            network.notes |= spec_for(network.preprocess, engine.input_spec).to_notes()
+        if folder is not None and trainer.is_global_zero:
+            network.save(folder)
     return report
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from randomset._core.locks import alone_in_out
+from randomset.backbones.inputs import InputSpec
 from randomset.belief.budget import Budget
 from randomset.budgeting.budgeter import Budgeter
 from randomset.errors import RandomSetError
@@ -18,7 +19,7 @@ from randomset.models.base import Classifier
 from randomset.models.registry import classifier_class
 from randomset.training.config import TrainConfig
 from randomset.training.job import Job
-from randomset.training.preparation import backbone_for, log_pretrained_inputs, preprocess_for
+from randomset.training.preparation import backbone_for, log_pretrained_inputs, preprocess_for, spec_for
 from randomset.training.report import FitReport
 
 __all__ = ["TrainResult", "train"]
@@ -114,6 +115,7 @@ def train(
     model = cls.train_on(job)
     if config.freeze:
         job.mount(model)
+    model.notes = spec_for(job.preprocess, InputSpec.of(inputs[:256], classes)).to_notes()
     artifacts, reports = job.artifacts, job.reports
     return TrainResult(
         model.eval(), reports.get(""), reports.get("first"), artifacts.get("plain"), artifacts.get("budgeter")
