@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import logging
 from typing import TYPE_CHECKING, Any
 
 from randomset import errors
@@ -26,9 +27,10 @@ from randomset.belief.transforms import (
 from randomset.errors import RandomSetError
 
 if TYPE_CHECKING:
-    from randomset import backbones, budgeting, data, evaluation, models, report, training
+    from randomset import backbones, budgeting, data, evaluation, models, report, runs, training
     from randomset.budgeting.budgeter import Budgeter
     from randomset.models import NormalisedMassLoss, RandomSetHead, RandomSetLoss, RandomSetNetwork
+    from randomset.runs import Run, RunStore
     from randomset.sklearn import RandomSetClassifier
     from randomset.training import Recipe, calibrate, fit
 
@@ -46,6 +48,8 @@ __all__ = [
     "RandomSetLoss",
     "RandomSetNetwork",
     "Recipe",
+    "Run",
+    "RunStore",
     "Validity",
     "backbones",
     "belief_from_classes",
@@ -69,6 +73,7 @@ __all__ = [
     "plausibility_from_mass",
     "repair_belief",
     "report",
+    "runs",
     "training",
 ]
 
@@ -81,6 +86,8 @@ _LATE = {
     "RandomSetLoss": "randomset.models",
     "RandomSetNetwork": "randomset.models",
     "Recipe": "randomset.training",
+    "Run": "randomset.runs",
+    "RunStore": "randomset.runs",
     "backbones": "randomset.backbones",
     "budgeting": "randomset.budgeting",
     "calibrate": "randomset.training",
@@ -89,8 +96,11 @@ _LATE = {
     "fit": "randomset.training",
     "models": "randomset.models",
     "report": "randomset.report",
+    "runs": "randomset.runs",
     "training": "randomset.training",
 }
+
+logging.getLogger(__name__).addHandler(logging.NullHandler())  # silent unless the user configures logging
 
 
 def __getattr__(name: str) -> Any:

@@ -105,7 +105,7 @@ class TestComparison:
         (place / "split.json").write_text(json.dumps({**content, "contents": "of other data"}))
         code, error = run_here(monkeypatch, capsys, "compare", "digits", *options, cwd=folder)
         assert code == 2
-        assert "the data are others than those of a run in the folder" in error
+        assert "the data have changed since a run in the folder was trained" in error
 
     def test_two_processes_in_one_folder(self, compared, monkeypatch, capsys):
         folder, _ = compared
@@ -153,16 +153,16 @@ class TestComparison:
             (["--epochs", 2], "a run with other settings; got c/rsnn/seed-0: epochs 1 instead of 2"),
             (["--learning-rate", 0.1], "learning_rate None instead of 0.1"),
             (["--ood", "noise2=nois.npz"], "nois.npz"),
-            (["--ood", "test=noise.npz"], "this name means something else"),
-            (["--ood", "self=digits"], "the known data cannot be the unknown ones"),
+            (["--ood", "test=noise.npz"], "this name is reserved"),
+            (["--ood", "self=digits"], "the unknown data are the training data"),
             (
                 ["--ood", "table=table.npz"],
-                "of another kind than the known ones; got Source(table: 9 features",
+                "of another kind than the training data; got Source(table: 9 features",
             ),
             (["--ood-samples", 0], "--ood-samples is out of range"),
             (["--batch-size", 0], "batch_size is out of range"),
-            (["--methods", "rsnn,magic"], "--methods has an unknown one; got magic"),
-            (["--methods", "rsnn,rsnn"], "names one twice"),
+            (["--methods", "rsnn,magic"], "--methods has an unknown name; got magic"),
+            (["--methods", "rsnn,rsnn"], "repeats a name"),
             (["--seeds", 0], "--seeds"),
             (["--ood", "="], "NAME=SOURCE"),
         ],

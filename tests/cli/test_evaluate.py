@@ -66,7 +66,7 @@ class TestEvaluate:
         assert code == 2
         assert "not evaluated yet" in error
         code, error = run_here(monkeypatch, capsys, "report", "nowhere", cwd=folder)
-        assert (code, "there is no such run folder; got nowhere" in error) == (2, True)
+        assert (code, "the run folder does not exist; got nowhere" in error) == (2, True)
 
     @pytest.mark.parametrize("arguments", [("evaluate", "run"), ("compare", "digits")])
     def test_figures_that_cannot_be_drawn_are_known_before_the_work(

@@ -41,7 +41,7 @@ class TestTrain:
         assert test["accuracy"] == pytest.approx(right.float().mean().item())
         assert json.loads((folder / "run" / "config.json").read_text())["config"]["backbone"] == "small_cnn"
         assert "Calibrated on 180 samples" in said
-        assert "On 359 samples that were held back: accuracy" in said
+        assert "On 359 held-out samples: accuracy" in said
         assert said.splitlines()[-2].startswith("Wrote model.safetensors")
         assert said.splitlines()[-1].startswith("Next: randomset evaluate run --ood NAME=SOURCE")
         assert network.notes["test"]["samples"] == 359
@@ -141,7 +141,7 @@ class TestTrain:
         _, error = process.communicate()
         if process.returncode != 0:  # it may have been quick enough to finish
             assert process.returncode == 128 + signal.SIGTERM
-            assert b"To go on: randomset train --out run --resume" in error
+            assert b"To continue: randomset train --out run --resume" in error
         out = run("train", "--out", "run", "--resume", cwd=tmp_path)
         assert out.returncode == 0, out.stderr
         whole, again = (randomset.RandomSetNetwork.load(place / "run") for place in (folder, tmp_path))
@@ -166,9 +166,9 @@ MISTAKES = {
     "bad epochs": (["train", "digits", "--epochs", "0"], "epochs"),
     "no first network": (
         ["train", "digits", "--from-first", "--method", "softmax"],
-        "random-set networks alone",
+        "only for random-set networks",
     ),
-    "no run": (["train", "--resume"], "no run to go on with"),
+    "no run": (["train", "--resume"], "no run to resume"),
     "no config": (["train", "--config", "nothing"], "configuration"),
     "a budget of other classes": (["train", "digits", "--budget", "budget.json"], "other classes"),
     "no network": (["predict", "nowhere", "digits"], "no network here"),

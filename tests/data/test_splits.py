@@ -29,7 +29,7 @@ class TestParts:
         assert torch.equal(again.test_data(digits).labels, digits.labels[parts.test])
         more = replace(digits, labels=digits.labels.flip(0))
         for other in (digits.part(torch.arange(500)), more, replace(digits, files=("a.png",) * 1797)):
-            with pytest.raises(FileFormatError, match="others than those of the training"):
+            with pytest.raises(FileFormatError, match="have changed since training"):
                 Parts.load(tmp_path / "split.json", other)
 
     @pytest.mark.parametrize("content", ["", "[]", '{"format": "randomset.split", "version": 1}'])

@@ -237,7 +237,7 @@ class TestCommands:
             process.join()
             said = Path(place, "err").read_text()
         assert process.exitcode == 2, said
-        assert "the file system refused: No space left on device" in said
+        assert "file system error: No space left on device" in said
         assert "Traceback" not in said
 
 
