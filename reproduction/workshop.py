@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from randomset._core.files import replacing
-from randomset._core.locks import alone_in
 from randomset.backbones.library import check_name
 from randomset.data.catalogue import KNOWN, files_of
 from randomset.data.splits import usual_shares
@@ -84,20 +83,15 @@ class Workshop(RunStore):
         for backbone in {config.backbone for config in configs if ":" in config.backbone}:
             check_name(backbone)
 
-    def trained(self, config: MethodConfig) -> Run:
-        """Return a trained run; the plain network that comes first is shared with runs that have the same."""
-        place = self.place(config)
-        if self.run(config).is_trained:
-            return self.run(config)
+    def _train(self, config: MethodConfig, folder: Path, base: Path | None) -> None:
+        """Train a run; the plain network that comes first is shared with runs that have the same."""
         before = {name: value for name, value in _changes(config).items() if name not in _LATER}
-        shared, own = self.folder / "first" / _digest(before), place / "first"
-        with alone_in(place):
-            if shared.exists() and not own.exists():
-                shutil.copytree(shared, own)
-            run = super().trained(config)
-            if own.exists() and not shared.exists():
-                shutil.copytree(own, shared)
-        return run
+        shared, own = self.folder / "first" / _digest(before), folder / "first"
+        if shared.exists() and not own.exists():
+            shutil.copytree(shared, own)
+        super()._train(config, folder, base)
+        if own.exists() and not shared.exists():
+            shutil.copytree(own, shared)
 
     def base(self, config: MethodConfig) -> Run:
         """Return the trained softmax run that a method builds on; train it if it is missing."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from randomset._core.files import expanded
+from randomset._core.locks import alone_in
 from randomset.data.sources import Source
 from randomset.errors import FileFormatError
 from randomset.evaluation.ood import Threshold
@@ -72,14 +73,9 @@ class Run:
                 "laplace-bridge" then build on.
         """
         run = cls(folder)
-        train_run(
-            config,
-            out=run.folder,
-            budget=None if budget is None else expanded(budget),
-            resume=resume,
-            strict=strict,
-            base=None if base is None else expanded(base),
-        )
+        budget, base = (None if path is None else expanded(path) for path in (budget, base))
+        with alone_in(run.folder):
+            train_run(config, run.folder, budget=budget, resume=resume, strict=strict, base=base)
         return run
 
     def resume(self) -> Run:

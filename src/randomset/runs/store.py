@@ -13,6 +13,7 @@ import torch
 
 from randomset._core.checks import is_number
 from randomset._core.files import expanded, read_document, write_document
+from randomset._core.locks import alone_in
 from randomset.errors import FileFormatError
 from randomset.evaluation.comparison import Comparison
 from randomset.evaluation.result import Evaluation
@@ -20,6 +21,7 @@ from randomset.evaluation.timing import in_turns
 from randomset.runs.consistency import check_data, check_settings
 from randomset.runs.evaluation import evaluate_run
 from randomset.runs.run import Run
+from randomset.runs.training import train_run
 from randomset.training.config import METHODS, MethodConfig
 
 __all__ = ["MEASURED", "RunStore", "time_to_go"]
@@ -90,13 +92,18 @@ class RunStore:
         if run.is_trained:
             return run
         base = self.base(config) if config.method in _ON_SOFTMAX and not config.freeze else None
-        resume = any((run.folder / name).exists() for name in ("config.json", "first"))
         try:
-            return Run.train(config, run.folder, resume=resume, base=None if base is None else base.folder)
+            with alone_in(run.folder):
+                self._train(config, run.folder, None if base is None else base.folder)
+            return run
         except FileFormatError as error:
             if not (run.folder / "checkpoints").exists():
                 raise
             raise FileFormatError(f"{error}. To train it again, delete {run.folder}") from None
+
+    def _train(self, config: MethodConfig, folder: Path, base: Path | None) -> None:
+        resume = any((folder / name).exists() for name in ("config.json", "first"))
+        train_run(config, folder, resume=resume, base=base)
 
     def base(self, config: MethodConfig) -> Run | None:
         """Return the trained softmax run that a method can build on, if there is one."""

@@ -16,7 +16,7 @@ import torch
 
 from randomset._core.checks import is_number
 from randomset._core.files import replacing, write_document
-from randomset._core.locks import alone_in_out, check_writable
+from randomset._core.locks import check_writable
 from randomset._core.torchvision import before_others
 from randomset.backbones.library import check_name, usual_size
 from randomset.backbones.text import load_tokenizer, most_tokens, tokenised
@@ -42,11 +42,10 @@ logger = logging.getLogger(__name__)
 _epochs = logging.getLogger("randomset.training.epochs")
 
 
-@alone_in_out
 def train_run(
     config: MethodConfig,
-    *,
     out: Path,
+    *,
     budget: Path | None = None,
     resume: bool = False,
     strict: bool = False,
