@@ -84,18 +84,19 @@ def train_run(
         backbone_for(config.backbone, data.inputs, config.width, config.weights)
     chosen = None if budget is None else _budget_for(data, budget)
     check_writable(out / "config.json")
-    config.save(out / "config.json")
-    parts = Parts.of(data, config.source, config.validation, config.calibration, config.test, config.seed)
-    if resume and (out / "split.json").exists():
-        parts = Parts.load(out / "split.json", data)
-    parts.save(out / "split.json", data)
-    tested = transform(parts.test_data(data, **options)).aligned(data.classes)
-    logger.info(
-        f"{data.name}: {len(parts.train)} samples to train on, {len(parts.validation)} to validate, "
-        f"{len(parts.calibration)} to calibrate conformal sets, {len(tested)} to test on."
-    )
-    with _cleanup(out, resume), _clock(out, resume) as seconds:
-        model = _trained(config, data, parts, chosen, base, seconds, out=out, resume=resume)
+    with _cleanup(out, resume):
+        config.save(out / "config.json")
+        parts = Parts.of(data, config.source, config.validation, config.calibration, config.test, config.seed)
+        if resume and (out / "split.json").exists():
+            parts = Parts.load(out / "split.json", data)
+        parts.save(out / "split.json", data)
+        tested = transform(parts.test_data(data, **options)).aligned(data.classes)
+        logger.info(
+            f"{data.name}: {len(parts.train)} samples to train on, {len(parts.validation)} to validate, "
+            f"{len(parts.calibration)} to calibrate conformal sets, {len(tested)} to test on."
+        )
+        with _clock(out, resume) as seconds:
+            model = _trained(config, data, parts, chosen, base, seconds, out=out, resume=resume)
     measured = _test_numbers(model, tested)
     threshold = None
     if len(parts.validation):
