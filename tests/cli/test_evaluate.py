@@ -1,4 +1,4 @@
-"""`randomset evaluate` and `randomset report`: what is measured, drawn and refused."""
+"""`randomset evaluate`: what is measured, drawn and rejected."""
 
 import json
 import shutil
@@ -60,14 +60,6 @@ class TestEvaluate:
         assert "not drawn in space" in out.stderr
         (folder / "moved.npz").rename(folder / "noise.npz")
 
-    def test_a_report_needs_an_evaluation(self, trained, monkeypatch, capsys):
-        folder, _ = trained
-        code, error = run_here(monkeypatch, capsys, "report", "run", cwd=folder)
-        assert code == 2
-        assert "not evaluated yet" in error
-        code, error = run_here(monkeypatch, capsys, "report", "nowhere", cwd=folder)
-        assert (code, "the run folder does not exist; got nowhere" in error) == (2, True)
-
     @pytest.mark.parametrize("arguments", [("evaluate", "run"), ("compare", "digits")])
     def test_figures_that_cannot_be_drawn_are_known_before_the_work(
         self, trained, arguments, monkeypatch, capsys
@@ -77,12 +69,6 @@ class TestEvaluate:
         code, error = run_here(monkeypatch, capsys, *arguments, cwd=folder)
         assert code == 2
         assert "pip install 'randomset[plot]', or give --no-figures" in error
-
-    def test_a_comparison_has_its_report(self, tmp_path, monkeypatch, capsys):
-        (tmp_path / "comparison.json").write_text("{}", encoding="utf-8")
-        code, error = run_here(monkeypatch, capsys, "report", ".", cwd=tmp_path)
-        assert code == 2
-        assert "repeat the command that made it" in error
 
     @pytest.mark.parametrize(
         ("arguments", "message"),

@@ -31,7 +31,7 @@ class TestOpening:
         assert "nowhere" in repr(run)
         with pytest.raises(FileFormatError, match="nowhere"):
             _ = run.config
-        with pytest.raises(FileFormatError, match="a run has lost its model; got .*nowhere"):
+        with pytest.raises(FileFormatError, match=r"a run has lost its model; got .*nowhere"):
             run.digest()
 
     def test_what_a_run_holds(self, run, trained):
@@ -108,7 +108,7 @@ def test_predictions(run, unknown):
     assert prediction.probabilities.shape == (30, 3)
     inputs = run.load(unknown, labelled=False).inputs
     torch.testing.assert_close(prediction.probabilities, run.model.predict(inputs).pignistic)
-    with pytest.raises(RandomSetError, match="no labels|labels"):
+    with pytest.raises(RandomSetError, match="labels"):
         run.load(unknown)
 
 

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -90,7 +91,7 @@ class TestTraining:
 
     def test_other_settings_and_data_are_rejected(self, filled):
         filled.check_same([SOFTMAX, TEMPERATURE], fingerprint(load_source("digits")))
-        with pytest.raises(FileFormatError, match="other settings; got .*epochs 2 instead of 3"):
+        with pytest.raises(FileFormatError, match=r"other settings; got .*epochs 2 instead of 3"):
             filled.check_same([replace(SOFTMAX, epochs=3)])
         with pytest.raises(FileFormatError, match="the data have changed"):
             filled.check_same([SOFTMAX], "another fingerprint")
@@ -116,13 +117,13 @@ class TestMeasuring:
         drawn = []
         if change == "damage":
             (run.folder / MEASURED / "evaluation.json").write_text("{}")
-        other = {
+        changes: dict[str, Any] = {
             "contents": {"contents": {**options["contents"], "noise": "other"}},
             "seed": {"seed": 1},
             "samples": {"ood_samples": 10},
             "figures": {"draw": lambda result, folder: drawn.append(folder)},
-        }.get(change, {})
-        result = filled.evaluate(run, **{**options, **other})
+        }
+        result = filled.evaluate(run, **{**options, **changes.get(change, {})})
         assert len(caplog.messages) == 1
         assert result["ood"]["noise"]["samples"] == (10 if change == "samples" else 30)
         assert drawn == ([run.folder / MEASURED / "figures"] if change == "figures" else [])

@@ -37,7 +37,7 @@ class Run:
     Args:
         folder: where the run is stored, as `randomset train --out` names it.
 
-    >>> run = Run("run")
+    >>> run = Run("runs/not-yet-trained")
     >>> run.is_trained
     False
     """
