@@ -78,7 +78,7 @@ class TestEvaluate:
             (["--ood", "a=nothing.npz"], "no such data"),
             (["--ood", "mnist"], "mnist is not here"),
             (["--test", "one.npz"], "one class only"),
-            (["--test", "strange.npz"], "a class that is not known; got x"),
+            (["--test", "other.npz"], "a class that is not known; got x"),
             (["--score", "depth"], "no such score"),
             (["--keep", "1.5"], "cannot be kept"),
             (["--samples", "0"], "--samples"),
@@ -91,7 +91,7 @@ class TestEvaluate:
     def test_mistakes_of_evaluation(self, trained, arguments, message, monkeypatch, capsys):
         folder, _ = trained
         np.savez(folder / "one.npz", images=np.ones((3, 8, 8)), labels=np.zeros(3, int))
-        np.savez(folder / "strange.npz", images=np.ones((2, 8, 8)), labels=np.array(["x", "1"]))
+        np.savez(folder / "other.npz", images=np.ones((2, 8, 8)), labels=np.array(["x", "1"]))
         monkeypatch.setenv("RANDOMSET_DATA", str(folder))
         code, error = run_here(monkeypatch, capsys, "evaluate", "run", *arguments, cwd=folder)
         assert code == 2
@@ -99,8 +99,8 @@ class TestEvaluate:
         assert "Traceback" not in error
         assert not (folder / "run" / "evaluation.json").exists()
 
-    def test_what_a_run_learned_from_is_no_test(self, trained):
-        """Naming the source of the training means what it held back."""
+    def test_training_samples_are_not_test_samples(self, trained):
+        """Naming the training source means its held-out samples."""
         folder, _ = trained
         shutil.copytree(folder / "run", folder / "named")
         options = ("--no-figures", "--no-sweeps", "--no-timing", "--out", "results")

@@ -84,10 +84,10 @@ def compare(
     store.check_same(configs)
     contents = fingerprints(configs[0], unknown)
     store.check_same(configs, contents[""])
-    if others := [name for name in store.complete_methods(seeds) if name not in names]:
-        store.check_same(configs_of(others))
-        typer.echo(f"Also in the table, since {out} has them: {', '.join(others)}.")
-        names += others
+    if stored := [name for name in store.complete_methods(seeds) if name not in names]:
+        store.check_same(configs_of(stored))
+        typer.echo(f"Also in the table, since {out} has them: {', '.join(stored)}.")
+        names += stored
     with alone_in(out):
         try:
             store.train(configs)

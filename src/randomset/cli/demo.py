@@ -139,15 +139,15 @@ def _mean_and_deviation(values: tuple[float, ...]) -> str:
 
 def _examples(run: Run, unknown: str) -> list[Example]:
     """Choose three predictions: the most and least certain known digit, the least certain unknown one."""
-    network, tested, others = run.model, run.data().test, run.load(unknown, labelled=False)
+    network, tested, unseen = run.model, run.data().test, run.load(unknown, labelled=False)
     assert isinstance(network, RandomSetNetwork)
-    known, other = (network.predict(source.inputs, progress=False) for source in (tested, others))
+    known, other = (network.predict(source.inputs, progress=False) for source in (tested, unseen))
     sure, unsure, odd = int(known.entropy.argmin()), int(known.entropy.argmax()), int(other.entropy.argmax())
     truth = [tested.classes[int(label)] for label in tested.labels]
     return [
         (f"a {truth[sure]}, the most certain", known[sure], tested.inputs[sure]),
         (f"a {truth[unsure]}, the least certain", known[unsure], tested.inputs[unsure]),
-        ("an 8 or 9, never seen", other[odd], others.inputs[odd]),
+        ("an 8 or 9, never seen", other[odd], unseen.inputs[odd]),
     ]
 
 

@@ -1,4 +1,4 @@
-"""Measure a run on the data that it held out, or on others, and store the numbers."""
+"""Measure a run on its held-out samples or on other data, and store the numbers."""
 
 from __future__ import annotations
 

@@ -182,10 +182,7 @@ def _clock(out: Path, resume: bool) -> Iterator[list[float]]:
         yield spent
     finally:
         spent.append(time.perf_counter() - start)
-        with (
-            suppress(WriteError),
-            replacing(out / "seconds.json") as temporary,
-        ):  # of a full disk, others warn
+        with suppress(WriteError), replacing(out / "seconds.json") as temporary:
             temporary.write_text(json.dumps(sum(spent)) + "\n", encoding="utf-8")
 
 
