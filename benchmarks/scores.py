@@ -11,6 +11,7 @@ Run: python -m reproduction run table-2, the same for table-1, then python -m be
 from __future__ import annotations
 
 import argparse
+import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -68,7 +69,8 @@ def main() -> None:
     parser.add_argument("--data", default="mnist,cifar10,intel")
     parser.add_argument("--methods", default="rsnn,from-first,softmax,ensemble")
     arguments = parser.parse_args()
-    shop = Workshop(SCALES[arguments.scale], arguments.folder / arguments.scale, arguments.seeds, print)
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    shop = Workshop(SCALES[arguments.scale], arguments.folder / arguments.scale, arguments.seeds)
     plain: dict[tuple[str, str, str], dict[str, list[float]]] = {}
     equal: dict[tuple[str, str], dict[str, list[float]]] = {}
     known: dict[tuple[str, str], list[Evaluation]] = {}

@@ -11,7 +11,6 @@ import typer
 from randomset._core.locks import alone_in, check_writable
 from randomset.cli import main
 from randomset.cli.checks import check_drawing
-from randomset.cli.voice import aloud
 from randomset.errors import FileFormatError, RandomSetError
 
 if TYPE_CHECKING:
@@ -80,7 +79,7 @@ def run(
     check_drawing(figures)
     place = folder / scale
     check_writable(place / wanted[0].id / "result.json")
-    shop = Workshop(SCALES[scale], place, seeds, **aloud())
+    shop = Workshop(SCALES[scale], place, seeds)
     known = [_shipped(scale, one.id) for one in wanted]
     usual = [outcome.measuring * len(shop.seeds) / outcome.seeds if outcome else 0 for outcome in known]
     try:

@@ -82,7 +82,7 @@ def _projected(shop: Workshop, config: Any) -> Any:
     network = shop.model(config)
     tested, held, _ = shop.data(config)
     _, unknown = shop.scale.setting("cifar10", shop.folder / "data")
-    load = NetworkInputs(network, shop.trained(config), strict=False)
+    load = NetworkInputs(network, shop.trained(config).folder, strict=False)
 
     def predict(inputs: Any) -> Prediction:
         return Prediction.from_random_set(network.predict(inputs, repair="projection"))
@@ -156,7 +156,7 @@ def _reducer_verdict(numbers: Numbers) -> str:
 
 
 def _clusters(shop: Workshop) -> Numbers:
-    run = shop.trained(shop.config("cifar10"))
+    run = shop.trained(shop.config("cifar10")).folder
     budget = Budget.load(run / "budget.json")
     names = [braces(list(budget.names_of(i))) for i in range(budget.num_classes, len(budget))]
     try:

@@ -16,7 +16,7 @@ from randomset._core.files import read_document, replacing, write_document
 from randomset.errors import FileFormatError
 from randomset.evaluation.result import sayable
 from randomset.evaluation.tables import Table
-from randomset.runs.making import seconds_of
+from randomset.runs.training import seconds_of
 from randomset.training.config import TrainConfig
 from reproduction.printed import MINUTES
 from reproduction.workshop import Workshop

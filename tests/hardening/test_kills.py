@@ -54,7 +54,7 @@ def test_training(whole, tmp_path):
     kill(RESUME, tmp_path, "run/model.safetensors")
     done = run(*EVALUATE, cwd=tmp_path)  # a model is there, but not all of the training
     assert done.returncode == 2
-    assert "has not ended" in done.stderr
+    assert "is not finished" in done.stderr
     assert "--resume" in done.stderr
     end(RESUME, tmp_path)
     assert not differences(numbers_of_run(whole), numbers_of_run(tmp_path))

@@ -167,9 +167,11 @@ class TestWorkshop:
         assert asked == [("bbc", "train"), ("bbc", "test"), ("emotion", "test")]
         assert networks == ["hf:google/bert_uncased_L-4_H-512_A-8"]
 
-    def test_the_time_to_go_follows_from_what_was_trained_of_the_same_kind(self, tmp_path, monkeypatch):
-        said: list[str] = []
-        shop = Workshop(SCALES["tiny"], tmp_path, 2, say=said.append)
+    def test_the_time_to_go_follows_from_what_was_trained_of_the_same_kind(
+        self, tmp_path, monkeypatch, caplog
+    ):
+        caplog.set_level("INFO", "randomset")
+        shop = Workshop(SCALES["tiny"], tmp_path, 2)
         seconds = {"softmax": 60, "ensemble": 300}
 
         def trained(config):
@@ -180,7 +182,8 @@ class TestWorkshop:
 
         monkeypatch.setattr(shop, "trained", trained)
         shop.train([shop.config("mnist", method, seed) for seed in (0, 1) for method in seconds], then=120)
-        ends = [line.partition(f"seed {seed}")[2] for line, seed in zip(said, (0, 0, 1, 1), strict=True)]
+        lines = zip(caplog.messages, (0, 0, 1, 1), strict=True)
+        ends = [line.partition(f"seed {seed}")[2] for line, seed in lines]
         # Nothing is known; 1 min for each of three and 2 to follow; 1 + 5 + 2; 5 + 2.
         assert ends == ["", *(f", about {minutes} min to go" for minutes in (5, 8, 7))]
 

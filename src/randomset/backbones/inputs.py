@@ -150,7 +150,7 @@ class InputSpec:
             raise ShapeError(
                 f"{name} are not images with 1, 3 or 4 channels", got=str(given), expected=self.expected
             )
-        self._check_scale(inputs, name)
+        self.check_scale(inputs, name)
         if inputs.dtype == torch.uint8 and not self.bytes:
             inputs = inputs.float() / 255
             done.append("divided by 255")
@@ -171,7 +171,7 @@ class InputSpec:
                 f"{name} have the wrong shape for the model", got=str(given), expected=self.expected
             )
 
-    def _check_scale(self, images: Tensor, name: str) -> None:
+    def check_scale(self, images: Tensor, name: str) -> None:
         """Raise if the images use another value range than in training."""
         if self.largest is None or not len(images):
             return

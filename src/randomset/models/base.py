@@ -60,6 +60,8 @@ class Classifier(nn.Module):
     """Whether predictions are random sets, with lower and upper probabilities."""
     has_backbone: ClassVar[bool] = True
     """False for a model that is made of other classifiers, which have the backbones."""
+    base_method: ClassVar[str | None] = None
+    """The method whose trained model this one can build on, if there is one with the same settings."""
     builds_on_meta: ClassVar[bool] = True
     """Whether the constructor works on torch's meta device, so that a file can be checked without memory."""
 
