@@ -217,7 +217,7 @@ class TestGaussians:
         x, y = clusters(2)
         with pytest.warns(RandomSetWarning) as told:
             assert Budgeter(3, classes=list("abc")).fit(x, y).budget_.num_sets == 1
-        assert "only 1 of 3 sets of classes that have samples exist" in [str(note.message) for note in told]
+        assert "only 1 of 3 sets of classes with samples exist" in [str(note.message) for note in told]
 
     def test_many_dimensions_are_warned_of(self):
         x, y = clusters(3, features=12)
@@ -280,11 +280,13 @@ class TestBadInput:
 
     def test_more_sets_than_exist(self):
         x, y = clusters(4)
-        with pytest.raises(BudgetError, match=r"more sets are asked for than exist; got 12 .* = 11"):
+        with pytest.raises(
+            BudgetError, match=r"num_sets exceeds the number of sets that exist; got 12 .* = 11"
+        ):
             Budgeter(12).fit(x, y)
 
     def test_constant_features(self):
-        with pytest.raises(RandomSetError, match="constant: every sample is the same"):
+        with pytest.raises(RandomSetError, match="constant: all samples are identical"):
             Budgeter(1).fit(np.ones((20, 3)), np.arange(20) % 2)
 
     @pytest.mark.parametrize(
@@ -307,7 +309,7 @@ class TestBadInput:
             ({"max_samples": 0}, "max_samples"),
             ({"reducer": "pcb"}, "unknown reducer; got pcb; expected one of pca"),
             ({"reducer": 3}, "no fit_transform"),
-            ({"reducer": PCA}, "a class, not an object; got PCA"),
+            ({"reducer": PCA}, "a class, not an instance; got PCA"),
             ({"seed": -1}, "seed"),
             ({"coverage": None}, "coverage"),
             ({"floor": np.inf}, "floor"),

@@ -84,9 +84,7 @@ def test_a_reducer_that_loses_samples_is_refused(digits):
         def fit_transform(self, features, labels=None):
             return features[::2, :3]
 
-    with pytest.raises(
-        RandomSetError, match="a finite place for each sample; got shape \\(250, 3\\) from Half"
-    ):
+    with pytest.raises(RandomSetError, match="one finite point per sample; got shape \\(250, 3\\) from Half"):
         Budgeter(3, reducer=Half()).fit(*digits)
 
 
@@ -125,7 +123,7 @@ def test_tsne_falls_back_on_scikit_learn(digits, monkeypatch):
 def test_tsne_cannot_place_new_data(digits):
     x, y = digits
     budgeter = Budgeter(3, reducer="tsne", dimensions=2, max_samples=200).fit(x, y)
-    with pytest.raises(RandomSetError, match="cannot place new data; got TSNE"):
+    with pytest.raises(RandomSetError, match="cannot transform new data; got TSNE"):
         budgeter.transform(x)
 
 

@@ -59,11 +59,11 @@ class TestMerging:
         empty = Budgeter(4).fit(*batch(0)).new_source()
         for ask in (empty.table, empty.to_frame):
             with pytest.raises(
-                RandomSetError, match=r"no sets are chosen yet; got .* 0 samples.*partial_fit"
+                RandomSetError, match=r"no sets have been chosen; got .* 0 samples.*partial_fit"
             ):
                 ask()
         for choose in (empty.refresh, empty.merge):
-            with pytest.raises(RandomSetError, match="nothing to choose sets from"):
+            with pytest.raises(RandomSetError, match="no samples to choose sets from"):
                 choose()
         assert "overlap" in empty.partial_fit(*batch(1)).refresh().table()
 
@@ -255,9 +255,11 @@ class TestStream:
         assert budgeter.moments_.count.sum() == 1600
 
     def test_what_cannot_follow_a_stream(self):
-        with pytest.raises(RandomSetError, match="cannot place new data, as a stream needs; got tsne"):
+        with pytest.raises(
+            RandomSetError, match="cannot transform new data, which streaming requires; got tsne"
+        ):
             Budgeter(3, reducer="tsne").partial_fit(*batch(0))
-        with pytest.raises(RandomSetError, match="one Gaussian for each class"):
+        with pytest.raises(RandomSetError, match="one component per class"):
             Budgeter(3, components=2).partial_fit(*batch(0))
 
     def test_a_bad_batch_changes_nothing(self):

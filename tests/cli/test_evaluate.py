@@ -30,7 +30,7 @@ class TestEvaluate:
         assert result["conformal"]["samples"] == 90
         assert result["conformal"]["alpha"] == 0.1
         assert len(result["noise"]) == len(result["rotation"]) == 8
-        assert "noise: colour turned to grey" in result["remarks"]
+        assert "noise: colour converted to grey" in result["remarks"]
         threshold = threshold_of(folder / "measured")
         assert (threshold.score, threshold.share) == ("credal width", 0.9)
         assert result["threshold"]["value"] == threshold.value
@@ -90,9 +90,9 @@ class TestEvaluate:
             (["--ood", "digits"], "digits holds inputs of the test data; got 359 of 1797"),
             (["--ood", "a="], "NAME=SOURCE"),
             (["--ood", "a=nothing.npz"], "no such data"),
-            (["--ood", "mnist"], "mnist is not here"),
+            (["--ood", "mnist"], "mnist not found"),
             (["--test", "one.npz"], "one class only"),
-            (["--test", "strange.npz"], "a class that is not known; got x"),
+            (["--test", "strange.npz"], "unknown class; got x"),
             (["--score", "depth"], "no such score"),
             (["--keep", "1.5"], "cannot be kept"),
             (["--samples", "0"], "--samples"),

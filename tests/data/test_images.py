@@ -113,7 +113,7 @@ class TestOthers:
 class TestConversion:
     def test_grey_and_back(self):
         grey, done = converted(IMAGES, (1, 12, 12))
-        assert done == ["colour turned to grey"]
+        assert done == ["colour converted to grey"]
         assert torch.allclose(grey[:, 0], IMAGES[:, 0] * 0.299 + IMAGES[:, 1] * 0.587 + IMAGES[:, 2] * 0.114)
         colour, done = converted(grey, (3, 12, 12))
         assert torch.equal(colour[:, 2], grey[:, 0])
@@ -170,7 +170,7 @@ class TestNamedSets:
 
     def test_what_is_listed(self, folder):
         rows = {name: present for name, _, present in listing()}
-        assert rows["digits"] == "always here"
+        assert rows["digits"] == "built in"
         assert (rows["mnist"], rows["cifar10"], rows["svhn"]) == ("test", "train", "not found")
         assert set(rows) == {"digits", *KNOWN}
 

@@ -110,14 +110,14 @@ ONES = np.ones((4, 3))
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"features": ONES}, "no array 'labels'"),
+        ({"features": ONES}, "missing array 'labels'"),
         ({"labels": np.arange(4)}, "neither"),
         ({"features": ONES, "images": ONES, "labels": np.arange(4)}, "both"),
         ({"features": ONES, "labels": np.arange(3)}, "do not match"),
         ({"features": ONES * np.nan, "labels": np.arange(4)}, "NaN or infinity in sample 0"),
-        ({"features": np.array(["a", "b"]), "labels": np.arange(2)}, "not arrays of numbers"),
-        ({"features": np.ones((0, 3)), "labels": np.arange(0)}, "not arrays of numbers"),
-        ({"images": np.ones((4, 3, 3, 3, 3)), "labels": np.arange(4)}, "no images"),
+        ({"features": np.array(["a", "b"]), "labels": np.arange(2)}, "non-empty numeric array"),
+        ({"features": np.ones((0, 3)), "labels": np.arange(0)}, "non-empty numeric array"),
+        ({"images": np.ones((4, 3, 3, 3, 3)), "labels": np.arange(4)}, "invalid image shape"),
         ({"features": ONES, "labels": np.zeros((4, 2))}, "empty set in row 0"),
         ({"features": ONES, "labels": np.full((4, 2), 2)}, "row of 0 and 1"),
         ({"features": ONES, "labels": np.full((4, 2), "a")}, "row of 0 and 1"),
@@ -136,8 +136,8 @@ def test_files_that_are_none(file):
     with pytest.raises(RandomSetError, match="no such data"):
         load_source(file)
     file.write_text("hello")
-    with pytest.raises(RandomSetError, match="another kind of file"):
+    with pytest.raises(RandomSetError, match="not an .npz file"):
         load_source(file)
     file.write_bytes(b"")
-    with pytest.raises(RandomSetError, match="cannot be read"):
+    with pytest.raises(RandomSetError, match="cannot read"):
         load_inputs(file)
