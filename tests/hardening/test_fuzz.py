@@ -69,7 +69,7 @@ class TestNothingIsRun:
 
     def test_a_pickle_called_npz(self, trap, tmp_path):
         (tmp_path / "data.npz").write_bytes(pickle.dumps(trap))
-        with pytest.raises(FileFormatError, match="not an .npz file"):
+        with pytest.raises(FileFormatError, match=r"not an \.npz file"):
             load_source(tmp_path / "data.npz")
 
     @pytest.mark.parametrize("old", [False, True])
@@ -149,7 +149,7 @@ class TestClaims:
         claims = bytes([0, 0, 8, 3]) + struct.pack(">3I", 2**31, 2**31, 2**31)
         for name, content in (("idx", claims), ("idx.gz", gzip.compress(claims))):
             (tmp_path / name).write_bytes(content)
-            with pytest.raises(FileFormatError, match="not whole"):
+            with pytest.raises(FileFormatError, match="wrong length"):
                 read_idx(tmp_path / name)
         bomb = bytes([0, 0, 8, 1]) + struct.pack(">I", 4) + bytes(2**24)
         (tmp_path / "bomb.gz").write_bytes(gzip.compress(bomb))
