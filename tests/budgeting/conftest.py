@@ -9,6 +9,7 @@ from randomset.budgeting.ellipsoids import Ellipsoids
 
 
 def balls(centres, radii, radius=1.0):
+    """Return spherical class regions."""
     centres = np.asarray(centres, float)
     d = centres.shape[1]
     spread = np.stack([np.eye(d) * r**2 for r in radii])
@@ -16,6 +17,7 @@ def balls(centres, radii, radius=1.0):
 
 
 def clusters(n=5, per_class=60, features=6, seed=0, apart=2.0):
+    """Return features and labels of Gaussian clusters with random centres."""
     draw = np.random.default_rng(seed)
     centres = draw.normal(0, apart, (n, features))
     labels = np.repeat(np.arange(n), per_class)
@@ -26,6 +28,7 @@ CENTRES = np.array([[0.0, 0, 0, 0], [1, 0, 0, 0], [9, 0, 0, 0], [9, 9, 0, 0]])
 
 
 def batch(seed, size=800, centres=CENTRES):
+    """Return features and labels of Gaussian clusters with the given centres."""
     draw = np.random.default_rng(seed)
     y = np.arange(size) % len(centres)
     return centres[y] + draw.normal(size=(size, 4)), y
@@ -38,7 +41,7 @@ def digits():
 
 
 class Backwards(nn.Module):
-    """Defines its last layer first, and has dropout."""
+    """A network that defines its last layer first and uses dropout."""
 
     def __init__(self):
         super().__init__()

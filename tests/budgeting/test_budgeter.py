@@ -129,14 +129,14 @@ class TestFit:
         assert small < large
 
     def test_automatic_number_of_sets(self):
-        # three pairs of twins, far apart: three sets matter
+        # three distant pairs of coinciding classes
         draw = np.random.default_rng(0)
         centres = np.repeat(draw.normal(0, 12, (3, 5)), 2, axis=0)
         y = np.repeat(np.arange(6), 100)
         budgeter = Budgeter("auto").fit(centres[y] + draw.normal(size=(600, 5)), y)
         assert set(budgeter.budget_.sets[6:]) == {(0, 1), (2, 3), (4, 5)}
         assert budgeter.curve_ is not None
-        assert len(budgeter.curve_) >= 6  # the curve goes on beyond them
+        assert len(budgeter.curve_) >= 6  # the curve continues beyond the knee
         assert budgeter.ranking_.sets == budgeter.curve_.sets[:3]
 
 
@@ -263,7 +263,7 @@ class TestEstimator:
 
 
 def test_sets_of_digits_match_the_confusions_of_a_network(digits_network):
-    """Most chosen pairs are among those that the network itself finds hard to tell apart."""
+    """Most chosen pairs are among those that the network confuses most."""
     network, x, y = digits_network
     loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), 256)
     budgeter = Budgeter(20).fit((network, loader))
@@ -273,11 +273,11 @@ def test_sets_of_digits_match_the_confusions_of_a_network(digits_network):
     confused = (shares + shares.T).numpy()
     pairs = [focal for focal in budgeter.ranking_.sets if len(focal) == 2][:8]
     all_pairs = sorted(itertools.combinations(range(10), 2), key=lambda p: -confused[p])
-    place = [all_pairs.index(p) for p in pairs]
+    ranks = [all_pairs.index(p) for p in pairs]
     table = "\n".join(
         f"{s}  {o:.3f}" for s, o in zip(budgeter.ranking_.sets, budgeter.ranking_.overlaps, strict=True)
     )
-    assert np.mean(place) < 16, (
-        f"chosen pairs stand at {place} of 45 by confusion; sets:\n{table}"
+    assert np.mean(ranks) < 16, (
+        f"ranks of the chosen pairs by confusion: {ranks} of 45; sets:\n{table}"
     )  # chance: 22
     assert budgeter.budget_.is_downward_closed, table

@@ -10,7 +10,7 @@ from tests.budgeting.conftest import batch
 
 
 def moment_statistics(points, labels=None):
-    """The moments of points, in coordinates that are fixed."""
+    """Return statistics of the moments of points, without standardisation."""
     d = points.shape[1]
     labels = np.zeros(len(points), int) if labels is None else labels
     return ClassGaussians.from_points(moments(points, np.zeros(d), np.ones(d)), labels, int(labels.max()) + 1)
@@ -53,7 +53,7 @@ def test_degenerate_clusters_can_be_tested():
 
 @pytest.mark.slow
 def test_false_alarm_rate_over_all_looks():
-    """On a stream without drift, recomputations stay about as rare as the level says."""
+    """On a stream without drift, recomputations are about as rare as the nominal level."""
     alarms = 0
     for seed in range(20):
         budgeter = Budgeter(4, reducer=None, drift_level=0.05).fit(*batch(1000 + seed))

@@ -23,7 +23,7 @@ def test_ellipsoids_contain_the_nominal_share():
 
 
 def test_mixture_with_several_components_per_class():
-    # class 0 lies on both sides of class 1, and overlaps it only if it is one Gaussian
+    # class 0 lies on both sides of class 1 and overlaps it only as a single Gaussian
     draw = np.random.default_rng(0)
     x = draw.normal(size=(600, 2)) * 0.3
     x[:200, 0] += np.where(np.arange(200) < 100, -4, 4)

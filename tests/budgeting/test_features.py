@@ -13,7 +13,7 @@ from tests.budgeting.conftest import Backwards
 
 
 class NamedInputs(nn.Module):
-    """Takes its inputs by name, as Hugging Face models do, and works on tokens."""
+    """A token model with keyword inputs, like those of Hugging Face."""
 
     def __init__(self):
         super().__init__()
@@ -150,7 +150,7 @@ def test_invalid_model_or_data():
 
 
 def test_empty_sequential_is_a_valid_layer():
-    """A shortcut of a residual block is an empty row of layers, which Python takes for nothing."""
+    """An identity shortcut may be an empty nn.Sequential, which is falsy."""
 
     class Residual(nn.Module):
         def __init__(self):

@@ -45,7 +45,7 @@ class TestVolumes:
         assert found.overlaps[0] == pytest.approx(2 / 6, abs=2e-3)
 
     def test_distant_huge_class_does_not_affect_small_ones(self):
-        """Volumes of 30^10 to 1 in ten dimensions: the small ones' overlaps stay what they were."""
+        """A volume ratio of 30^10 in ten dimensions leaves the overlaps of small classes unchanged."""
         draw = np.random.default_rng(0)
         centres = np.concatenate([0.3 * draw.normal(size=(3, 10)), np.full((1, 10), 1e4)])
         alone = balls(centres[:3], [1, 1, 1])
@@ -93,7 +93,7 @@ class TestGrowth:
 
 class TestPoints:
     def test_points_increase_until_the_choice_is_certain(self):
-        # {0, 1} overlaps a little more than {2, 3}: few points cannot tell
+        # {0, 1} overlaps slightly more than {2, 3}: a few points are not enough
         near = balls([[0, 0, 0], [0.8, 0, 0], [9, 0, 0], [9.802, 0, 0]], [1] * 4)
         found = top_overlaps(near, 4, 1, grow=False)
         assert found.sets == [(0, 1)]

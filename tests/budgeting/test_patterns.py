@@ -26,7 +26,7 @@ def test_dense_and_sparse_pair_intersections_agree():
     crowd = random_ellipsoids(30, 2, 0, crowd=20)
     patterns = patterns_from_ellipsoids(crowd, 30, unit_ball(2, 16, 0))
     assert len(patterns.classes) > 0.05 * len(patterns) * 30
-    spread = Patterns(patterns.starts, patterns.classes, patterns.weights, 30 * 60)  # the same, thinner
+    spread = Patterns(patterns.starts, patterns.classes, patterns.weights, 30 * 60)  # the same, but sparser
     np.testing.assert_allclose(
         patterns.pair_intersections(), spread.pair_intersections()[:30, :30], rtol=1e-12
     )
@@ -35,7 +35,7 @@ def test_dense_and_sparse_pair_intersections_agree():
 @pytest.mark.slow
 @given(seed=seeds)
 def test_overlaps_agree_with_uniform_points_in_a_box(seed):
-    """An independent estimate: uniform points in the box around all ellipsoids."""
+    """Compare with an independent estimate from uniform points in a bounding box."""
     ellipsoids = random_ellipsoids(5, 2, seed, crowd=4)
     found = best_sets(patterns_from_ellipsoids(ellipsoids, 5, unit_ball(2, 512, seed)), 26)
     low = (ellipsoids.centres - ellipsoids.half_widths).min(0)
@@ -44,4 +44,4 @@ def test_overlaps_agree_with_uniform_points_in_a_box(seed):
     truth = overlap_by_counting(ellipsoids.contain(box), np.ones(len(box)))
     for focal, overlap, error in zip(found.sets, found.overlaps, found.errors, strict=True):
         assert overlap == pytest.approx(truth.pop(focal), abs=0.02 + 5 * error)
-    assert max(truth.values(), default=0) < 0.02  # what was not found hardly overlaps
+    assert max(truth.values(), default=0) < 0.02  # the remaining sets hardly overlap

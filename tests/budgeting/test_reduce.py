@@ -24,7 +24,7 @@ NAMES = [
 
 @pytest.mark.parametrize("name", NAMES)
 class TestContract:
-    """What holds for every reducer."""
+    """Requirements on every reducer."""
 
     @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:Tensorflow:ImportWarning")
     def test_separates_digits_and_repeats_itself(self, name, digits):
@@ -80,9 +80,9 @@ def test_reducer_that_drops_samples_is_rejected(digits):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:Tensorflow not installed:ImportWarning")  # umap's, at its first import
+@pytest.mark.filterwarnings("ignore:Tensorflow not installed:ImportWarning")  # raised by umap at first import
 def test_torch_keeps_its_threads():
-    """numba, below UMAP, sets the number of OpenMP's threads for the whole process."""
+    """numba, used by UMAP, sets the number of OpenMP threads of the process."""
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(1)

@@ -15,12 +15,12 @@ from tests.strategies import random_ellipsoids, seeds
 
 
 def points_and_weights(ellipsoids, ball):
-    """All points, ellipsoid by ellipsoid, and the weight of each, from the definition."""
+    """Return the points of all ellipsoids and their weights, from the definition."""
     places = [
         c + ellipsoids.radius * ball @ a.T for c, a in zip(ellipsoids.centres, ellipsoids.axes, strict=True)
     ]
     inside = ellipsoids.contain(np.concatenate(places))
-    for i in range(len(ellipsoids)):  # a point on the rim belongs to the ellipsoid that drew it
+    for i in range(len(ellipsoids)):  # a boundary point belongs to the ellipsoid that it was drawn from
         inside[i * len(ball) : (i + 1) * len(ball), i] = True
     volumes = [abs(np.linalg.det(a)) for a in ellipsoids.axes]
     return inside, 1 / (inside / np.array(volumes)).sum(1) / len(ball)
@@ -48,7 +48,7 @@ def test_result_is_downward_closed_and_sorted(seed, n, crowd):
     found = best_sets(patterns, 25)
     assert all(a >= b * (1 - 1e-10) for a, b in itertools.pairwise(found.overlaps))
     seen = set()
-    for focal in found.sets:  # every part of a set comes before it
+    for focal in found.sets:  # every subset comes first
         assert all(part in seen for part in itertools.combinations(focal, len(focal) - 1) if len(part) > 1)
         seen.add(focal)
 
@@ -83,7 +83,7 @@ def test_disjoint_regions_give_no_sets():
 
 
 def test_reported_errors_match_the_spread_over_seeds():
-    """Over many seeds, the spread of an overlap is what each run says of its own error."""
+    """Over many seeds, the standard deviation of an overlap matches the reported errors."""
     pair = balls([[0, 0, 0], [0.8, 0, 0]], [1, 1])
     runs = [best_sets(patterns_from_ellipsoids(pair, 2, unit_ball(3, 64, s)), 1) for s in range(60)]
     spread = np.std([run.overlaps[0] for run in runs])

@@ -74,7 +74,7 @@ class TestStream:
         budgeter = Budgeter(1, classes=list("abcd")).partial_fit(*batch(0))
         assert budgeter.budget_.set_names[4:] == ("{a, b}",)
         moved = CENTRES.copy()
-        moved[1] = [8.5, 0, 0, 0]  # b leaves a for c
+        moved[1] = [8.5, 0, 0, 0]  # b moves from a to c
         for seed in range(1, 6):
             budgeter.partial_fit(*batch(seed, 800, moved))
         assert budgeter.budget_.set_names[4:] == ("{b, c}",)
@@ -87,7 +87,7 @@ class TestStream:
         }
 
     def test_sudden_drift_discards_earlier_samples(self):
-        """Quiet batches between the choice and the change do not blur the new place."""
+        """Batches between the last choice and the drift do not affect the new mean."""
         budgeter = Budgeter(2, reducer=None).partial_fit(*batch(0))
         for seed in (1, 2, 3):
             budgeter.partial_fit(*batch(seed))
@@ -97,7 +97,7 @@ class TestStream:
         assert budgeter.gaussians_.count.tolist() == [200] * 4
 
     def test_slow_drift_in_small_batches_is_detected(self):
-        """Too few points in each batch to test alone: together they tell."""
+        """Each batch is too small for the test; together they are enough."""
         budgeter = Budgeter(2, reducer=None).partial_fit(*batch(0))
         for step in range(40):
             budgeter.partial_fit(*batch(step + 1, 40, CENTRES + np.array([0, 0, 0.05 * step, 0])))
@@ -117,7 +117,7 @@ class TestStream:
         x, y = batch(0)
         with pytest.warns(RandomSetWarning, match="class 3: no samples"):
             budgeter = Budgeter(3, classes=list("0123")).partial_fit(x[y < 3], y[y < 3])
-        budgeter.partial_fit(x[y == 3], y[y == 3])  # one class alone is fine here
+        budgeter.partial_fit(x[y == 3], y[y == 3])  # a single class is allowed here
         assert budgeter.changes_[-1].reason == "more data"
         assert budgeter.changes_[-1].classes == ("3",)
         assert len(budgeter.ellipsoids_) == 4
@@ -134,7 +134,7 @@ class TestStream:
 
     @pytest.mark.parametrize("reducer", ["pca", "lda"])
     def test_overfitted_projection_raises_no_alarm(self, reducer):
-        """100 features and 150 samples: the first points lie apart by chance, and are no reference."""
+        """With 100 features and 150 samples, the fitted points are too well separated to be a reference."""
         draw = np.random.default_rng(0)
         centres = draw.normal(size=(5, 100))
 

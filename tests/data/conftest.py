@@ -11,6 +11,7 @@ rng = np.random.default_rng(0)
 
 
 def write_image(path, shape=(6, 8, 3), value=None):
+    """Write an image of random or constant pixels, and return the pixels."""
     path.parent.mkdir(parents=True, exist_ok=True)
     pixels = rng.integers(0, 256, shape, dtype=np.uint8) if value is None else np.full(shape, value, np.uint8)
     Image.fromarray(pixels).save(path)
@@ -19,7 +20,7 @@ def write_image(path, shape=(6, 8, 3), value=None):
 
 @pytest.fixture
 def pets(tmp_path):
-    """Two classes, five images of one size."""
+    """A folder with two classes and five images of one size, and their pixels."""
     pixels = [write_image(tmp_path / "pets" / "cat" / f"{i}.png") for i in range(3)]
     pixels += [write_image(tmp_path / "pets" / "dog" / "deep" / f"{i}.png") for i in range(2)]
     return tmp_path / "pets", np.stack(pixels)
@@ -43,6 +44,7 @@ def write_idx(path, array):
 
 @pytest.fixture
 def data_folder(tmp_path, monkeypatch):
+    """A data folder with the test split of MNIST and the training split of CIFAR-10."""
     monkeypatch.setenv("RANDOMSET_DATA", str(tmp_path))
     raw = tmp_path / "MNIST" / "raw"
     images = np.random.default_rng(0).integers(0, 256, (20, 28, 28))

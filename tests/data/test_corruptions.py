@@ -29,7 +29,7 @@ class TestNoise:
         assert not torch.equal(gaussian_noise(IMAGES, 0.3, seed=5), gaussian_noise(IMAGES, 0.3, seed=6))
 
     def test_clipped_after_adding(self):
-        """White with noise stays mostly white: half of the noise goes upwards and is cut."""
+        """Half of the noise on white pixels is positive and clipped."""
         assert (gaussian_noise(torch.ones(1, 1, 100, 100), 0.5) == 1).float().mean().item() == pytest.approx(
             0.5, abs=0.02
         )
@@ -44,9 +44,9 @@ class TestRotation:
             assert torch.allclose(rotated(images, 90.0 * turns), expected, atol=1e-4)
 
     def test_rotation_is_about_the_centre(self):
-        """The centre of mass of a blob turns about the middle of the image."""
+        """The centre of mass of a blob rotates about the centre of the image."""
         images = torch.zeros(1, 1, 41, 41)
-        images[0, 0, 18:23, 28:33] = 1  # ten pixels to the right of the middle
+        images[0, 0, 18:23, 28:33] = 1  # ten pixels to the right of the centre
         turned = rotated(images, 30.0)[0, 0]
         rows, columns = torch.meshgrid(torch.arange(41.0), torch.arange(41.0), indexing="ij")
         y, x = ((turned * axis).sum() / turned.sum() - 20 for axis in (rows, columns))
@@ -88,7 +88,7 @@ def test_contrast():
 def test_occlusion():
     covered = occluded(torch.ones(200, 2, 10, 20), 0.5, seed=1) == 0
     assert covered.sum((1, 2, 3)).tolist() == [2 * 5 * 10] * 200
-    assert covered.any(0).all()  # every place is covered in some image
+    assert covered.any(0).all()  # every position is covered in some image
 
 
 def test_invalid_arguments():

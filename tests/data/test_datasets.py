@@ -13,17 +13,17 @@ from tests.data.conftest import rng
 
 
 class Squares(Dataset):
-    """Pairs of arrays and labels, one at a time."""
+    """A map-style data set of (array, label) pairs."""
 
     classes = ("even", "odd")
 
     def __len__(self):
         return 5
 
-    def __getitem__(self, place):
-        if place >= 5:
+    def __getitem__(self, index):
+        if index >= 5:
             raise IndexError
-        return np.full((1, 2, 2), place, np.float32), place % 2
+        return np.full((1, 2, 2), index, np.float32), index % 2
 
 
 def test_torch_datasets():
@@ -39,8 +39,8 @@ def test_torch_datasets():
 
 def test_inputs_with_different_shapes():
     class Ragged(Squares):
-        def __getitem__(self, place):
-            return np.zeros(place + 1), 0
+        def __getitem__(self, index):
+            return np.zeros(index + 1), 0
 
     with pytest.raises(RandomSetError, match=r"different shapes.*\(1,\) and \(2,\)"):
         load_source(Ragged())

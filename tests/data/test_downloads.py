@@ -1,4 +1,4 @@
-"""Downloads with Hugging Face `datasets`, except for the network."""
+"""Downloads of named data sets."""
 
 import csv
 
@@ -14,7 +14,7 @@ from tests.data.conftest import rng
 
 
 class TestDownload:
-    """Hugging Face's library is real here, but for the hub itself."""
+    """Uses Hugging Face `datasets`, with `load_dataset` replaced."""
 
     @pytest.fixture
     def folder(self, tmp_path, monkeypatch):
@@ -56,7 +56,7 @@ class TestDownload:
         names = sorted(path.name for path in (folder / "imagenet-o" / "test").iterdir())
         assert names == ["ant", "classes.json", "wolf-dog"]
         labelled = load_source("imagenet-o")
-        assert labelled.classes == ("wolf/dog", "ant")  # the order and the names of the authors
+        assert labelled.classes == ("wolf/dog", "ant")  # original order and names
         assert labelled.labels.tolist() == [0, 1, 1]
 
     def test_texts_become_a_table(self, folder, monkeypatch):

@@ -52,12 +52,12 @@ def test_splits_are_subfolders(tmp_path):
     assert len(load_source(tmp_path, "test")) == 2
     (tmp_path / "train").rename(tmp_path / "training")
     (tmp_path / "val").rename(tmp_path / "other")
-    assert load_source(tmp_path).classes == ("other", "training")  # no splits: classes with such names
+    assert load_source(tmp_path).classes == ("other", "training")  # classes, since one name is not a split
 
 
 def test_different_sizes_are_resized_with_a_remark(tmp_path):
     wide = np.zeros((10, 20, 3), np.uint8)
-    wide[:, 5:15] = 200  # the middle is bright, what a centre crop leaves
+    wide[:, 5:15] = 200  # a centre crop keeps the bright middle
     (tmp_path / "a").mkdir(parents=True)
     Image.fromarray(wide).save(tmp_path / "a" / "wide.png")
     write_image(tmp_path / "b" / "small.png", (5, 5, 3), 9)

@@ -41,7 +41,7 @@ def test_floating_point_pixels_are_rejected(tmp_path):
 def test_exif_orientation_is_applied(tmp_path):
     pixels = rng.integers(0, 256, (4, 6, 3), dtype=np.uint8)
     turned = Image.Exif()
-    turned[0x0112] = 6  # the camera was held sideways
+    turned[0x0112] = 6  # camera rotated by 90°
     Image.fromarray(pixels).save(tmp_path / "a.png", exif=turned)
     found = load_inputs(tmp_path)
     assert np.array_equal(found[0].numpy().transpose(1, 2, 0), np.rot90(pixels, -1))

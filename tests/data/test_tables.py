@@ -25,7 +25,7 @@ def test_texts(tmp_path):
     assert (source.kind, source.inputs) == ("text", ["a goal, late", "a phone"])
     assert (source.classes, source.labels.tolist()) == (("sport", "tech"), [0, 1])
     assert source.remarks == ("rows without text are left out: 2",)
-    assert source.rows is None  # the others stand where they stood
+    assert source.rows is None  # the remaining rows keep their numbers
     assert source.part(torch.tensor([1])).inputs == ["a phone"]
 
 
@@ -68,7 +68,7 @@ def test_columns_are_selected_by_name(tmp_path):
     assert source.columns == ("x", "y")
     assert source.remarks == ("an unnamed column is left out",)
     assert load_source(path, label="kind").remarks[1] == "the features are the columns y, x"
-    path.write_text("y,x\n1,3\n")  # no labels, and y is no label
+    path.write_text("y,x\n1,3\n")  # unlabelled: y is a feature
     new = load_source(path, label="kind", columns=["x", "y"], labelled=False)
     assert new.inputs.tolist() == [[3, 1]]
     path.write_text("y,z\n1,3\n")
