@@ -81,9 +81,7 @@ def test_labels_are_aligned_with_class_names(tmp_path):
     source = load_source(tmp_path / "a.npz")
     assert source.labels.tolist() == [1, 0, 1]
     assert source.aligned(("dog", "bird", "cat")).labels.tolist() == [0, 2, 0]
-    assert source.part(torch.tensor([1])).aligned(("cat", "bird")).labels.tolist() == [
-        0
-    ]  # dog does not occur
+    assert source.part(torch.tensor([1])).aligned(("cat", "bird")).labels.tolist() == [0]  # without dog
     with pytest.raises(LabelError, match="unknown class; got dog in a"):
         source.aligned(("cat", "bird"))
     sets = np.array([[1, 1, 0], [0, 1, 0], [1, 0, 0]])

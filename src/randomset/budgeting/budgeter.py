@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
 
 import numpy as np
 
-from randomset._core.checks import checked_features, is_whole
+from randomset._core.checks import checked_features, is_number, is_whole
 from randomset._core.labels import encoded_labels
 from randomset._core.progress import progress_bar
 from randomset.belief.budget import Budget
@@ -263,8 +263,7 @@ class Budgeter(Streaming):
                 raise RandomSetError(f"{name} must be a positive integer", got=value)
         for name, low, high in (("coverage", 0, 1), ("floor", 0, np.inf)):
             value = getattr(self, name)
-            is_number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
-            if not is_number or not low < value < high:
+            if not is_number(value) or not low < value < high:
                 expected = f"a number between {low} and {high}"
                 raise RandomSetError(f"{name} is out of range", got=value, expected=expected)
         if not is_whole(self.seed, 0) or self.seed >= 2**32:

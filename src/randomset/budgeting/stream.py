@@ -20,7 +20,7 @@ from randomset.errors import RandomSetError
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["Change", "Streaming", "sets_that_changed"]
+__all__ = ["Change", "Streaming"]
 
 _MAX_EMBEDDED = 5000
 
@@ -34,15 +34,6 @@ class Change:
     classes: tuple[str, ...]
     came: tuple[tuple[str, ...], ...]
     went: tuple[tuple[str, ...], ...]
-
-
-def sets_that_changed(
-    before: Budget | None, after: Budget
-) -> tuple[tuple[tuple[str, ...], ...], tuple[tuple[str, ...], ...]]:
-    """Return the sets that were added and those that were removed."""
-    old, new = set(before or ()), set(after)
-    added = tuple(focal for focal in after if focal not in old)
-    return added, tuple(focal for focal in before or () if focal not in new)
 
 
 class Streaming(ABC, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -189,7 +180,7 @@ class Streaming(ABC, BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
 
     def _recompute(self, reason: str, classes: NDArray[np.bool_]) -> None:
         """Recompute the sets, record the change, and restart the drift test."""
-        before = getattr(self, "budget_", None)
+        before: tuple[tuple[str, ...], ...] = tuple(getattr(self, "budget_", ()))
         if not self.samples_seen_:
             raise RandomSetError(
                 "there are no samples to choose sets from",
@@ -200,7 +191,9 @@ class Streaming(ABC, BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
             self.gaussians_ = self.moments_.first(self.gaussians_.dimensions)
         self._choose({})
         names = tuple(self.classes_[c] for c in np.flatnonzero(classes).tolist())
-        came, went = sets_that_changed(before, self.budget_)
+        after = tuple(self.budget_)
+        came = tuple(focal for focal in after if focal not in set(before))
+        went = tuple(focal for focal in before if focal not in set(after))
         self.changes_.append(Change(self.samples_seen_, reason, names, came, went))
         if hasattr(self, "moments_"):
             self.reference_, self.looks_ = self.reference_.merge(self.recent_), 0
