@@ -98,7 +98,7 @@ class TestEvaluate:
             (["--samples", "0"], "--samples"),
             (["--ood-samples", "-5"], "--ood-samples"),
             (["--seed", "99999999999999999999999"], "--seed"),
-            (["--test", "a" * 300], "no path"),
+            (["--test", "a" * 300], "invalid path"),
             (["--ood", "test=digits"], "means something else"),
         ],
     )

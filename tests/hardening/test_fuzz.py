@@ -153,7 +153,7 @@ class TestClaims:
                 read_idx(tmp_path / name)
         bomb = bytes([0, 0, 8, 1]) + struct.pack(">I", 4) + bytes(2**24)
         (tmp_path / "bomb.gz").write_bytes(gzip.compress(bomb))
-        with pytest.raises(FileFormatError, match="more bytes"):
+        with pytest.raises(FileFormatError, match="more than 4 bytes"):
             read_idx(tmp_path / "bomb.gz")
 
     @pytest.mark.parametrize(
