@@ -58,7 +58,7 @@ class TestPredict:
         assert out.returncode == 0, out.stderr
         rows = list(csv.DictReader(io.StringIO(out.stdout)))
         assert [row["input"] for row in rows] == ["photos/a.png", "photos/b.jpg"]
-        assert "photos: colour turned to grey." in out.stderr
+        assert "photos: colour converted to grey." in out.stderr
         assert "1 of 3 images could not be read" in out.stderr
         alone = run("predict", "run", "photos/a.png", cwd=folder)
         (single,) = csv.DictReader(io.StringIO(alone.stdout))

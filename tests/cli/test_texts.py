@@ -115,7 +115,7 @@ class TestTexts:
             (["train", "digits", "--backbone", "small_cnn", "--weights", "default"], "no published weights"),
             (["train", "digits", "--weights", "nothing.pt"], "weights file not found; got nothing.pt"),
             (["predict", "run", "digits"], "the network takes texts; got digits with images"),
-            (["predict", "run", "texts.csv", "--text-column", "body"], "no such column of texts; got body"),
+            (["predict", "run", "texts.csv", "--text-column", "body"], "unknown text column; got body"),
             (
                 ["train", "digits", "--backbone", "mlp", "--weights", "texts.csv"],
                 "damaged or unknown format",

@@ -86,7 +86,7 @@ class TestData:
         np.savez(
             tmp_path / "b.npz", features=inputs.numpy(), labels=np.array(["x", "a", "b"])[labels.numpy()]
         )
-        with pytest.raises(LabelError, match="class that is not known; got x"):
+        with pytest.raises(LabelError, match="unknown class; got x"):
             evaluate(found, tmp_path / "b.npz")
 
     def test_names_hold_for_changed_images_too(self):
@@ -108,7 +108,7 @@ class TestData:
         colour = torch.randint(0, 256, (30, 3, 32, 32), dtype=torch.uint8)
         result = evaluate(image_network(), digits, {"colour": colour, "same": torch.rand(9, 1, 8, 8)})
         assert result["remarks"] == [
-            "colour: colour turned to grey",
+            "colour: colour converted to grey",
             "colour: resized from 32 × 32 to 8 × 8",
             "colour: divided by 255",
         ]

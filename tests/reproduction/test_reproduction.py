@@ -156,7 +156,7 @@ class TestWorkshop:
         (tmp_path / "empty").mkdir()
         out = reproduce("run", "table-8", cwd=tmp_path, RANDOMSET_DATA=str(tmp_path / "empty"))
         assert out.returncode == 2
-        assert "the data set cifar10 is not here" in " ".join(out.stderr.split())
+        assert "data set cifar10 not found" in " ".join(out.stderr.split())
         assert "Model 1" not in out.stdout
         asked: list[tuple[str, str]] = []
         networks: list[str] = []

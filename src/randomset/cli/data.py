@@ -24,7 +24,7 @@ def data(
     """
     if download:
         for name in download:
-            for path in fetch(name, say=typer.echo):
+            for path in fetch(name):
                 typer.echo(f"Wrote {path}.")
         typer.echo(f"Next: randomset train {download[0]} --out run")
         return

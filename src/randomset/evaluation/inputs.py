@@ -14,8 +14,8 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset, default_collate
 
 from randomset._core.batches import split_batch, usual_workers
 from randomset.backbones.inputs import InputSpec
-from randomset.data.pictures import pixels_from_picture
-from randomset.data.rows import HubRows, is_hub
+from randomset.data.datasets import HuggingFaceDataset, is_huggingface
+from randomset.data.images import pixels_from_pil
 from randomset.errors import RandomSetError, ShapeError
 
 __all__ = ["Feed", "Rows", "batches_of", "collated", "count_of", "digests_of"]
@@ -50,8 +50,8 @@ def batches_of(
     data: Any, size: int, workers: int | None, name: str
 ) -> tuple[Iterable[Any], int | None, int | None]:
     """Split data into batches; return them with the number of batches and of samples, if known."""
-    if is_hub(data):
-        data = HubRows(data)
+    if is_huggingface(data):
+        data = HuggingFaceDataset(data)
     if isinstance(data, Dataset) and not isinstance(data, TensorDataset):
         readers = usual_workers(data) if workers is None else workers
         data = DataLoader(data, batch_size=size, num_workers=readers, collate_fn=collated)
@@ -122,7 +122,7 @@ def collated(rows: list[Any]) -> Any:
 
     def plain(value: Any) -> Any:
         if type(value).__module__.startswith("PIL."):
-            return pixels_from_picture(value).float() / 255
+            return pixels_from_pil(value).float() / 255
         return value
 
     try:

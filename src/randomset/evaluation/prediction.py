@@ -17,7 +17,7 @@ from randomset._core.labels import encoded_labels
 from randomset._core.progress import progress_bar
 from randomset._core.torchvision import before_others
 from randomset.backbones.inputs import InputSpec
-from randomset.data.rows import is_hub, own_classes
+from randomset.data.datasets import class_names, is_huggingface
 from randomset.data.sources import Source, load_source
 from randomset.errors import (
     InvalidBeliefError,
@@ -102,8 +102,8 @@ def predictions_of(
         data = data.aligned(known) if labelled and known else data
         feed.pixels, remarks, classes = data.kind == "images", data.remarks, data.classes
         data = (data.inputs, data.labels) if labelled else data.inputs
-    feed.pixels = feed.pixels or is_hub(data)
-    own = own_classes(data)
+    feed.pixels = feed.pixels or is_huggingface(data)
+    own = class_names(data)
     batches, total, samples = batches_of(data, batch_size, workers, name)
     if devices > 1:
         parts = _on_devices(predictor, batches, feed, devices, name)

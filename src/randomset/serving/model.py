@@ -19,7 +19,7 @@ from torch import Tensor
 
 from randomset._core.files import read_document
 from randomset.data.conversion import converted
-from randomset.data.pictures import pixels_from_picture
+from randomset.data.images import pixels_from_pil
 from randomset.errors import FileFormatError, MissingPackageError, RandomSetError, ShapeError
 from randomset.evaluation.ood import Threshold
 from randomset.models import load as load_model
@@ -116,9 +116,7 @@ class ServedModel:
             if time.monotonic() > until:
                 raise asyncio.TimeoutError  # nobody waits for the rest
             with self._opened(number, content) as picture:
-                images.append(
-                    pixels_from_picture(picture, (self.shape[1], self.shape[2]), self.shape[0] == 1)
-                )
+                images.append(pixels_from_pil(picture, (self.shape[1], self.shape[2]), self.shape[0] == 1))
         return torch.stack(images)
 
     def from_numbers(self, numbers: Any, bytes: bool = False) -> Tensor:

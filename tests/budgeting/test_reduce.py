@@ -1,4 +1,4 @@
-"""Every reducer keeps one contract; each has its own traits."""
+"""The contract of every reducer, and their individual behaviour."""
 
 import importlib.util
 import sys
@@ -6,21 +6,12 @@ import sys
 import numpy as np
 import pytest
 import torch
-from sklearn.datasets import load_digits
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from randomset import Budgeter
-from randomset.budgeting.autoencoder import Autoencoder
 from randomset.budgeting.reduce import TSNE, named_reducer, stratified_sample
 from randomset.errors import MissingPackageError, RandomSetError
-
-
-@pytest.fixture(scope="module")
-def digits():
-    data = load_digits()
-    return data.data[:500], data.target[:500]
-
 
 NAMES = [
     "pca",
@@ -33,7 +24,7 @@ NAMES = [
 
 @pytest.mark.parametrize("name", NAMES)
 class TestContract:
-    """What holds for every reducer."""
+    """Requirements on every reducer."""
 
     @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:Tensorflow:ImportWarning")
     def test_separates_digits_and_repeats_itself(self, name, digits):
@@ -54,11 +45,11 @@ class TestContract:
             assert moved < (1.0 if name == "umap" else 1e-4)
 
 
-def test_pca_without_sampling_uses_everything(digits):
+def test_pca_uses_all_samples(digits):
     assert len(Budgeter(3).fit(*digits).embedding_) == 500
 
 
-def test_lda_has_one_dimension_less_than_classes():
+def test_lda_has_fewer_dimensions_than_classes():
     draw = np.random.default_rng(0)
     y = np.arange(90) % 3
     found = Budgeter(2, reducer="lda").fit(draw.normal(size=(90, 6)) + y[:, None], y)
@@ -70,7 +61,7 @@ def test_few_features_limit_the_dimensions():
     assert Budgeter(1).fit(draw.normal(size=(40, 2)), np.arange(40) % 2).embedding_.shape == (40, 2)
 
 
-def test_any_object_with_fit_transform_serves(digits):
+def test_any_object_with_fit_transform_works(digits):
     x, y = digits
     pipeline = make_pipeline(StandardScaler(), named_reducer("pca", 2, x.shape, 10, seed=0))
     budgeter = Budgeter(5, reducer=pipeline).fit(x, y)
@@ -79,21 +70,19 @@ def test_any_object_with_fit_transform_serves(digits):
     assert budgeter.budget_.origin["reducer"] == "Pipeline"
 
 
-def test_a_reducer_that_loses_samples_is_refused(digits):
+def test_reducer_that_drops_samples_is_rejected(digits):
     class Half:
         def fit_transform(self, features, labels=None):
             return features[::2, :3]
 
-    with pytest.raises(
-        RandomSetError, match="a finite place for each sample; got shape \\(250, 3\\) from Half"
-    ):
+    with pytest.raises(RandomSetError, match="one finite point per sample; got shape \\(250, 3\\) from Half"):
         Budgeter(3, reducer=Half()).fit(*digits)
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:Tensorflow not installed:ImportWarning")  # umap's, at its first import
+@pytest.mark.filterwarnings("ignore:Tensorflow not installed:ImportWarning")  # raised by umap at first import
 def test_torch_keeps_its_threads():
-    """numba, below UMAP, sets the number of OpenMP's threads for the whole process."""
+    """numba, used by UMAP, sets the number of OpenMP threads of the process."""
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(1)
@@ -106,14 +95,14 @@ def test_torch_keeps_its_threads():
 
 
 @pytest.mark.parametrize(("name", "package", "extra"), [("umap", "umap", "umap")])
-def test_a_missing_package_names_its_extra(name, package, extra, digits, monkeypatch):
+def test_missing_package_error_names_the_extra(name, package, extra, digits, monkeypatch):
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(MissingPackageError, match=f"randomset\\[{extra}\\]"):
         Budgeter(3, reducer=name).fit(*digits)
 
 
 @pytest.mark.slow
-def test_tsne_falls_back_on_scikit_learn(digits, monkeypatch):
+def test_tsne_falls_back_to_scikit_learn(digits, monkeypatch):
     found = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "openTSNE" else found(name))
     points = TSNE(2).fit_transform(digits[0][:150])
@@ -122,27 +111,15 @@ def test_tsne_falls_back_on_scikit_learn(digits, monkeypatch):
 
 
 @pytest.mark.slow
-def test_tsne_cannot_place_new_data(digits):
+def test_tsne_cannot_transform_new_data(digits):
     x, y = digits
     budgeter = Budgeter(3, reducer="tsne", dimensions=2, max_samples=200).fit(x, y)
-    with pytest.raises(RandomSetError, match="cannot place new data; got TSNE"):
+    with pytest.raises(RandomSetError, match="cannot transform new data; got TSNE"):
         budgeter.transform(x)
 
 
-def test_the_autoencoder_gives_back_more_than_chance(digits):
-    x = digits[0]
-    coder = Autoencoder(8, steps=400)
-    places = coder.fit_transform(x)
-    # the places tell the features: a linear read-out explains most of their variance
-    read = np.c_[places, np.ones(len(places))]
-    rest = x - read @ np.linalg.lstsq(read, x, rcond=None)[0]
-    assert rest.var() < 0.5 * (x - x.mean(0)).var()
-    with pytest.raises(RandomSetError, match="not trained"):
-        Autoencoder(2).transform(x)
-
-
 class TestSampling:
-    def test_shares_and_minimum(self):
+    def test_proportions_and_minimum(self):
         labels = np.repeat([0, 1, 2], [8000, 1000, 12])
         taken = stratified_sample(labels, 900, seed=1)
         assert np.bincount(labels[taken]).tolist() == [799, 100, 12]
@@ -153,12 +130,3 @@ class TestSampling:
     )
     def test_defaults(self, name, size):
         assert Budgeter(reducer=name)._samples(40_000) == size
-
-    def test_a_sample_is_reported(self):
-        draw = np.random.default_rng(0)
-        y = np.arange(4000) % 40
-        budgeter = Budgeter(3, reducer="lda", max_samples=1000).fit(
-            draw.normal(size=(4000, 8)) + y[:, None], y
-        )
-        assert (budgeter.report_.samples, budgeter.report_.used) == (4000, 1000)
-        assert np.bincount(budgeter.labels_).min() >= 20
