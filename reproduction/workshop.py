@@ -13,7 +13,7 @@ from statistics import fmean
 from typing import Any
 
 from randomset._core.files import replacing
-from randomset._core.locks import alone_in
+from randomset._core.locks import lock_folder
 from randomset.backbones.library import check_name
 from randomset.data.catalogue import KNOWN, files_of
 from randomset.data.splits import usual_shares
@@ -128,7 +128,7 @@ class Workshop:
             base = self.trained(dataclasses.replace(config, method="softmax"))
         before = {name: value for name, value in _changes(config).items() if name not in _LATER}
         shared = self.folder / "first" / _digest(before)
-        with alone_in(place):
+        with lock_folder(place):
             if shared.exists() and not (place / "first").exists():
                 shutil.copytree(shared, place / "first")
             resume = (place / "config.json").exists() or (place / "first").exists()

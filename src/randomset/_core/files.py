@@ -20,6 +20,7 @@ from randomset.errors import FileFormatError, RandomSetError, WriteError
 
 __all__ = [
     "check_version",
+    "check_writable",
     "expanded",
     "put_in_place",
     "read_document",
@@ -29,11 +30,28 @@ __all__ = [
 ]
 
 _NO_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
+_ATTEMPTS = 20
 
 
 def expanded(path: str | os.PathLike[str]) -> Path:
     """Write `~` out as the user's home folder; a name that only begins with it stays."""
     return Path(os.path.expanduser(path))
+
+
+def check_writable(path: Path) -> None:
+    """Raise before a long computation if its result could not be written to `path`; create its folder."""
+    if path.is_dir():
+        raise FileFormatError("the output path is a folder", got=str(path), expected="the name of a file")
+    probe = path.parent / f".{path.name}.{os.getpid()}.part"
+    for attempts_left in reversed(range(_ATTEMPTS)):
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            probe.touch()
+            probe.unlink(missing_ok=True)
+            return
+        except OSError as error:  # another process may just have removed the folder
+            if not attempts_left or not isinstance(error, (FileNotFoundError, FileExistsError)):
+                raise WriteError("cannot write the output", path, error) from None
 
 
 @contextmanager

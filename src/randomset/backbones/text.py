@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from randomset._core.progress import on_terminal
-from randomset._core.torchvision import before_others
+from randomset._core.torchvision import import_torchvision_first
 from randomset.errors import FileFormatError, LabelError, MissingPackageError
 
 __all__ = [
@@ -109,7 +109,7 @@ def tokenised(texts: Sequence[str], tokenizer: Any, length: int = 256) -> Tensor
 
 def hugging_face() -> Any:
     """Import transformers."""
-    before_others()
+    import_torchvision_first()
     try:
         import transformers
     except ImportError:

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from randomset._core.locks import alone_in, check_writable
+from randomset._core.files import check_writable
+from randomset._core.locks import lock_folder
 from randomset.cli.checks import as_place, check_drawing, number_or_auto
 from randomset.cli.comparable import check_data, check_same, contents_of, is_whole
 from randomset.cli.measuring import MEASURED, costs_of, measured, timed
@@ -102,7 +103,7 @@ def compare(
     if others:
         typer.echo(f"Also in the table, since {out} has them: {', '.join(others)}.")
         names += others
-    with alone_in(out):
+    with lock_folder(out):
         started, trained = time.perf_counter(), 0
         for number, (config, run) in enumerate(runs):
             if (run / "test.json").exists():
@@ -115,7 +116,7 @@ def compare(
             built = config.method in ("temperature", "laplace-bridge") and (base / "test.json").exists()
             built = built and not config.freeze  # heads are trained on features, and in seconds
             try:
-                with alone_in(run):
+                with lock_folder(run):
                     resume = (run / "config.json").exists()
                     train_run(config, run, resume=resume, base=base if built else None, **aloud())
             except TrainingStopped as stop:

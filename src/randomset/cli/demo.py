@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from randomset._core.locks import alone_in, check_writable
+from randomset._core.files import check_writable
+from randomset._core.locks import lock_folder
 from randomset.cli.checks import check_drawing
 from randomset.cli.evaluate import evaluate_run
 from randomset.cli.report import report
@@ -50,7 +51,7 @@ def demo(
     from randomset.training.report import TrainingStopped
 
     started = time.perf_counter()
-    with alone_in(out):
+    with lock_folder(out):
         known, unknown = _digits(out)
         rows: dict[str, list[list[float]]] = {name: [] for name in _MODELS}
         try:

@@ -10,7 +10,7 @@ import typer
 
 from randomset._core.checks import is_number
 from randomset._core.files import check_version
-from randomset._core.locks import alone_in
+from randomset._core.locks import lock_folder
 from randomset.cli.checks import check_drawing, check_seed
 from randomset.cli.voice import aside
 from randomset.errors import RandomSetError
@@ -121,7 +121,7 @@ def evaluate_run(
     check_drawing(figures)
     unknown, folder = ood or {}, run if out is None else out
     network = load_model(run)
-    with alone_in(folder):
+    with lock_folder(folder):
         load = NetworkInputs(network, run, strict)
         tested, held, calibrating = own_data(run, load, test, validation, aside)
         others = {

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from randomset._core.locks import alone_in, check_writable
+from randomset._core.files import check_writable
+from randomset._core.locks import lock_folder
 from randomset.errors import RandomSetError
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def export(
     typer.echo("Exporting …")
     write = export_onnx if format == "onnx" else export_torch
     into_run = path.parent.resolve() == run.resolve()
-    with alone_in(run) if into_run else nullcontext():
+    with lock_folder(run) if into_run else nullcontext():
         distance = write(deployed, example, path)
     shape = " × ".join(["batch", *map(str, example.shape[1:])])
     typer.echo(f"Wrote {path}, {path.stat().st_size / 1e6:.1f} MB: inputs {shape}, {str(example.dtype)[6:]}.")

@@ -12,7 +12,7 @@ from typing import Annotated, Any, TextIO
 
 import typer
 
-from randomset._core.locks import check_writable
+from randomset._core.files import check_writable
 from randomset.errors import RandomSetError
 from randomset.runs.inputs import NetworkInputs
 

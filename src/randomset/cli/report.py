@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from randomset._core.locks import alone_in, check_writable
+from randomset._core.files import check_writable
+from randomset._core.locks import lock_folder
 from randomset.cli.evaluate import write_report_of
 from randomset.data.sources import Source
 from randomset.errors import FileFormatError, RandomSetError
@@ -66,5 +67,5 @@ def report(
         for name, source in about.get("ood", {}).items()
     }
     others = {name: data for name, data in unknown.items() if data is not None}
-    with alone_in(folder):
+    with lock_folder(folder):
         typer.echo(f"Wrote {write_report_of(run, folder, result, network, tested, others)}.")

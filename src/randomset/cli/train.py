@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from randomset._core.locks import alone_in
+from randomset._core.locks import lock_folder
 from randomset.cli.checks import as_place, check_seed, number_or_auto, share_or_number
 from randomset.cli.voice import aloud
 from randomset.errors import FileFormatError, RandomSetError
@@ -166,7 +166,7 @@ def train(
         typer.echo(f"{out} is trained already. Next: randomset evaluate {out}")
         return
     try:
-        with alone_in(out):
+        with lock_folder(out):
             threshold = train_run(settings, out, budget=budget, resume=resume, strict=strict, **aloud())
     except TrainingStopped as stop:  # typer would swallow a KeyboardInterrupt and its message
         typer.echo(

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from randomset._core.checks import is_whole
 from randomset._core.labels import encoded_labels
 from randomset._core.progress import progress_bar
-from randomset._core.torchvision import before_others
+from randomset._core.torchvision import import_torchvision_first
 from randomset.data.rows import is_hub, own_classes
 from randomset.data.sources import Source, load_source
 from randomset.errors import (
@@ -242,7 +242,7 @@ def _peek(batches: Any, feed: Feed) -> Layout | None:
 
 def _on_devices(predictor: Predictor, batches: Any, feed: Feed, devices: int, name: str) -> list[_Part]:
     try:
-        before_others()
+        import_torchvision_first()
         from randomset._core.distributed import in_processes
         from randomset.evaluation.distributed import BatchPredictor
     except ModuleNotFoundError:

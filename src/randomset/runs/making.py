@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from randomset._core.checks import is_number
-from randomset._core.files import replacing, write_document
-from randomset._core.locks import check_writable
+from randomset._core.files import check_writable, replacing, write_document
 from randomset.errors import MissingPackageError, RandomSetError, WriteError
 from randomset.runs.inputs import TOKENIZER
 
@@ -46,9 +45,9 @@ def train_run(
     """
     import torch
 
-    from randomset._core.torchvision import before_others
+    from randomset._core.torchvision import import_torchvision_first
 
-    before_others()
+    import_torchvision_first()
     try:
         import lightning  # noqa: F401  (slow to import, and not a part of training)
     except ImportError:

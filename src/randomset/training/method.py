@@ -19,7 +19,7 @@ from randomset import backbones
 from randomset._core.batches import feature_tensor, flat_features
 from randomset._core.checks import is_whole
 from randomset._core.files import write_document
-from randomset._core.locks import alone_in_out
+from randomset._core.locks import locks_out_folder
 from randomset.backbones.library import ForeignBackbone
 from randomset.belief.budget import Budget
 from randomset.budgeting.budgeter import Budgeter
@@ -55,7 +55,7 @@ class MethodResult:
     budgeter: Budgeter | None
 
 
-@alone_in_out
+@locks_out_folder
 def train_method(
     config: MethodConfig,
     inputs: Tensor,

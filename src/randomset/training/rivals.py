@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset, Subset, TensorDataset
 
-from randomset._core.locks import alone_in_out
+from randomset._core.locks import locks_out_folder
 from randomset.errors import RandomSetError
 from randomset.models import (
     FSVI,
@@ -39,7 +39,7 @@ __all__ = ["train_rival"]
 MEMBERS = 5
 
 
-@alone_in_out
+@locks_out_folder
 def train_rival(
     config: MethodConfig,
     inputs: Tensor,
