@@ -274,12 +274,13 @@ def test_every_writing_command_takes_the_lock(first_run, tmp_path):
         (out, ["evaluate", first_run, "--out", out]),
         (out, ["train", "digits", "--out", out]),
         (out, ["compare", "digits", "--out", out, "--methods", "softmax", "--seeds", "1"]),
-        (out / "tiny", ["paper", "run", "table-1", "--scale", "tiny", "--folder", out]),
+        (out / "tiny", ["run", "table-1", "--scale", "tiny", "--folder", out]),
         (out, ["demo", "--out", out]),
     ):
         with lock_folder(folder):
             before = sorted(path for path in folder.rglob("*") if path.is_file())
-            done = run(*words, cwd=tmp_path)
+            program = "reproduction" if words[0] == "run" else "randomset"
+            done = run(*words, cwd=tmp_path, program=program)
             assert done.returncode == 2, done
             assert "another process is using this folder" in done.stderr
             assert sorted(path for path in folder.rglob("*") if path.is_file()) == before
