@@ -339,7 +339,7 @@ class TestFiles:
         assert path.stat().st_mode == plain.stat().st_mode
 
     def test_a_folder_in_the_way(self, answer, tmp_path):
-        with pytest.raises(RandomSetError, match="this is no place for a file"):
+        with pytest.raises(RandomSetError, match="the output path is a folder"):
             answer.save(tmp_path)
         with pytest.raises(FileFormatError, match="this is a folder, not a file"):
             RandomSet.load(tmp_path)

@@ -162,7 +162,7 @@ class _Logits(nn.Module):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: Softmax(nn.Flatten(), 3), "not clear how many features"),
+        (lambda: Softmax(nn.Flatten(), 3), "cannot infer the number of features"),
         (lambda: Softmax("resnet18", 3), "no torch module; got str"),
         (lambda: Softmax(body(), 1), "nothing to classify"),
         (lambda: Ensemble([]), "needs members"),

@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from randomset.cli import budget, compare, data, demo, evaluate, export, predict, report, serve, train
-from randomset.errors import RandomSetError, remedy_of
+from randomset.errors import RandomSetError, remedy_for
 
 __all__ = ["app", "main"]
 
@@ -70,7 +70,7 @@ def main(commands: typer.Typer = app) -> None:
     except OSError as error:  # a disk that is full, a file where a folder should be, a name that is too long
         _hush()
         place = f"; got {error.filename}" if error.filename else ""
-        _fail(f"the file system refused: {error.strerror or error}{place}. {remedy_of(error)}")
+        _fail(f"the file system refused: {error.strerror or error}{place}. {remedy_for(error)}")
     except KeyboardInterrupt:
         typer.echo("Stopped.", err=True)
         sys.exit(130)
