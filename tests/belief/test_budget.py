@@ -118,7 +118,7 @@ def test_mask_and_index():
 def test_the_plain_constructor_checks_too():
     assert Budget("abc", [{"a", "b"}]) == Budget.from_sets([{0, 1}], "abc")
     assert Budget(np.int64(3)) == Budget.singletons(3)
-    with pytest.raises(BudgetError, match="appears twice"):
+    with pytest.raises(BudgetError, match="duplicate set"):
         Budget("abc", [{0, 1}, {1, 0}])
 
 
@@ -138,19 +138,19 @@ def test_it_cannot_be_changed():
     ("sets", "classes", "message"),
     [
         ([[]], 3, "a set of classes is empty"),
-        ([{0, 1}, [1, 0]], 3, r"a set appears twice in the budget; got \{0, 1\}"),
+        ([{0, 1}, [1, 0]], 3, r"duplicate set in the budget; got \{0, 1\}"),
         ([{"cow", "dog"}], ANIMALS, "unknown class name; got cow; expected one of cat, dog"),
         ([{"dgo"}], ANIMALS, r"unknown class name; got dgo; .*Did you mean dog\?"),
-        ([torch.tensor([False, True, True])], 3, r"no list of class indices; got torch\.bool \(3,\)"),
+        ([torch.tensor([False, True, True])], 3, r"must be 1-D and integer; got torch\.bool \(3,\)"),
         ([{1, 2}], [1, 2, 3], "a class name must be a string; got 1; .*always an index"),
         ([], 2.5, "must be names or their number; got 2.5"),
         ([], ["a", "\ud800"], "not valid Unicode"),
         ([{0, 7}], 3, "class index out of range; got 7; expected 0 to 2"),
         ([{0, -1}], 3, "class index out of range; got -1"),
-        ([[0.5, 1]], 3, "a class is neither a name nor an index; got 0.5"),
-        ([[True, 2]], 3, "a class is neither a name nor an index; got True"),
-        (["cat"], ANIMALS, "a set of classes is not a collection; got cat"),
-        ([3], ANIMALS, "a set of classes is not a collection; got 3"),
+        ([[0.5, 1]], 3, "a class must be a name or an index; got 0.5"),
+        ([[True, 2]], 3, "a class must be a name or an index; got True"),
+        (["cat"], ANIMALS, "a set of classes must be a collection; got cat"),
+        ([3], ANIMALS, "a set of classes must be a collection; got 3"),
         ([], 1, r"too few classes; got 1 class\(es\); expected two or more"),
         ([], 0, "too few classes"),
         ([], ["a", "a"], "duplicate class name; got a"),
@@ -225,16 +225,16 @@ class TestOrigin:
 
     @pytest.mark.parametrize("origin", [{"a": float("nan")}, {"a": object()}, {1: {2}}])
     def test_what_json_cannot_hold_is_refused(self, origin):
-        with pytest.raises(BudgetError, match="cannot be written as JSON"):
+        with pytest.raises(BudgetError, match="not JSON-serialisable"):
             Budget.singletons(3).with_origin(origin)
 
     def test_only_a_mapping_is_an_origin(self):
-        with pytest.raises(BudgetError, match="no mapping; got list"):
+        with pytest.raises(BudgetError, match="must be a mapping; got list"):
             Budget.singletons(3).with_origin([1, 2])  # type: ignore[arg-type]
 
     def test_a_file_with_a_strange_origin_is_refused(self):
         text = Budget.singletons(3).to_json().replace('"sets"', '"origin": 3, "sets"')
-        with pytest.raises(FileFormatError, match="not an object; got int"):
+        with pytest.raises(FileFormatError, match="must be an object; got int"):
             Budget.from_json(text)
 
 
@@ -244,7 +244,7 @@ def test_files(tmp_path):
     assert Budget.load(path).origin == {"method": "by hand"}
     with pytest.raises(FileFormatError, match=r"cannot be read; got .*No such file"):
         Budget.load(tmp_path / "other.json")
-    with pytest.raises(FileFormatError, match=r"not JSON.*Budget.load\(path\) reads a file"):
+    with pytest.raises(FileFormatError, match=r"not JSON.*use Budget.load\(path\)"):
         Budget.from_json("budget.json")
     for content in ("{", "[]", '{"format": "randomset.budget", "version": 99}', "\u00e9"):
         (tmp_path / "bad.json").write_text(content, encoding="utf-8")

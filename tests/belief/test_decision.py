@@ -130,11 +130,11 @@ def test_bad_input():
     budget = Budget.singletons(3)
     mass = torch.tensor([0.2, 0.3, 0.5])
     for level in (-0.1, 1.1, float("nan")):
-        with pytest.raises(RandomSetError, match="the level is out of range"):
+        with pytest.raises(RandomSetError, match="level is out of range"):
             reject(mass, budget, level)
-        with pytest.raises(RandomSetError, match="the optimism is out of range"):
+        with pytest.raises(RandomSetError, match="optimism is out of range"):
             hurwicz(mass, budget, level)
-    with pytest.raises(ShapeError, match=r"the costs are not a matrix; got \(3,\)"):
+    with pytest.raises(ShapeError, match=r"the costs must be a matrix; got \(3,\)"):
         maximality(mass, budget, torch.zeros(3))
     with pytest.raises(ShapeError, match=r"the costs have the wrong shape; got \(2, 4\)"):
         minimum_expected_cost(mass, budget, torch.zeros(2, 4))
@@ -147,7 +147,7 @@ def test_bad_input():
         utility(torch.ones(1, 3).bool(), torch.tensor([3]))
     with pytest.raises(RandomSetError, match=r"13 classes; expected at most 12\. Use maximality"):
         e_admissibility(torch.full((13,), 1 / 13), Budget.singletons(13))
-    with pytest.raises(ShapeError, match="the decisions do not fit the labels"):
+    with pytest.raises(ShapeError, match="the decisions do not match the labels"):
         utility(torch.ones(2, 3).bool(), torch.zeros(3))
     with pytest.raises(RandomSetError, match="unknown utility; got u99"):
         utility(torch.ones(2, 3).bool(), torch.zeros(2), "u99")  # type: ignore[arg-type]

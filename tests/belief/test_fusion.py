@@ -155,16 +155,14 @@ def test_closure_is_closed_and_smallest(budget):
 def test_bad_input():
     budget = Budget.singletons("ab")
     mass = torch.tensor([0.5, 0.5])
-    with pytest.raises(
-        InvalidBeliefError, match=r"contradict each other completely; got conflict 1 in sample"
-    ):
+    with pytest.raises(InvalidBeliefError, match=r"in total conflict; got conflict 1 in sample"):
         dempster([torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 1.0]])], [budget, budget])
     with pytest.raises(BudgetError, match="different classes"):
         dempster([mass, mass], [budget, Budget.singletons("ac")])
     with pytest.raises(ShapeError, match="2 masses and 1 budgets"):
         dempster([mass, mass], [budget])
     for reliability in (-0.1, 1.5, float("nan")):
-        with pytest.raises(RandomSetError, match="the reliability is out of range"):
+        with pytest.raises(RandomSetError, match="reliability is out of range"):
             discount(mass, budget, reliability)
     many = Budget.singletons(40)
     with pytest.raises(BudgetError, match="the power set of 40 classes is too large; expected at most 65536"):

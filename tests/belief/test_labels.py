@@ -101,12 +101,12 @@ def test_arrays_lists_and_names_will_do():
     assert belief_from_label_sets([{"cat"}, {"bus"}], PETS).tolist() == expected
     assert belief_from_label_sets([{"cat"}, [3]], BudgetOperators(PETS)).tolist() == expected
     assert belief_from_probabilities([1.0, 0.0, 0.0, 0.0], PETS).tolist() == expected[0]
-    with pytest.raises(LabelError, match=r"not numbers; got list \['cat'.*go to belief_from_label_sets"):
+    with pytest.raises(LabelError, match=r"must be numbers; got list \['cat'.*use belief_from_label_sets"):
         belief_from_classes(["cat", "dog"], PETS)
 
 
 def test_labels_of_the_wrong_kind():
-    with pytest.raises(LabelError, match=r"not integers; got torch.float32"):
+    with pytest.raises(LabelError, match=r"must be integers; got torch.float32"):
         belief_from_classes(torch.tensor([0.0]), PETS)
     with pytest.raises(ShapeError, match=r"torch.int64 \(2, 4\); expected torch.bool"):
         belief_from_label_sets(torch.zeros(2, 4, dtype=torch.long), PETS)
@@ -116,7 +116,7 @@ def test_labels_of_the_wrong_kind():
 
 def test_a_label_set_that_names_no_class():
     mask = torch.tensor([[True, False, False, False], [False] * 4])
-    with pytest.raises(LabelError, match=r"names no class; got an empty set at \[1\]"):
+    with pytest.raises(LabelError, match=r"label is empty; got an empty set at \[1\]"):
         belief_from_label_sets(mask, PETS)
 
 

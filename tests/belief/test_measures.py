@@ -26,7 +26,7 @@ def test_entropy_in_bits_and_nats():
     assert entropy(p).item() == pytest.approx(1.5)
     assert entropy(p, base=math.e).item() == pytest.approx(1.5 * math.log(2))
     with pytest.raises(
-        ShapeError, match=r"no probabilities of classes; got a single number; expected \(…, N\)"
+        ShapeError, match=r"expected class probabilities; got a single number; expected \(…, N\)"
     ):
         entropy(torch.tensor(0.5))
     certain = entropy(torch.tensor([1.0, 0.0]))
@@ -36,12 +36,12 @@ def test_entropy_in_bits_and_nats():
 
 @pytest.mark.parametrize("base", [1.0, 0.5, 0.0, -2.0, float("nan")])
 def test_a_base_that_is_none(base):
-    with pytest.raises(RandomSetError, match="the base of a logarithm is too small"):
+    with pytest.raises(RandomSetError, match="the base of the logarithm is too small"):
         entropy(torch.tensor([0.5, 0.5]), base=base)
 
 
 def test_the_smallest_entropy_of_many_classes_is_refused():
-    with pytest.raises(RandomSetError, match="too many; got 9 classes; expected at most 8"):
+    with pytest.raises(RandomSetError, match="too many classes .*; got 9 classes; expected at most 8"):
         lower_entropy(torch.full((9,), 1 / 9), Budget.singletons(9))
 
 
@@ -115,7 +115,7 @@ def test_the_two_ways_to_the_largest_entropy_agree(budget, seed):
     mass = random_mass(budget, 3, seed=seed)
     exact = most_entropic(mass, budget)
     assert exact.sum(-1).tolist() == pytest.approx([1] * 3)
-    shared = measures._share_out(mass.T.contiguous(), BudgetOperators(budget), 1e-6, 20_000).T
+    shared = measures._mirror_descent(mass.T.contiguous(), BudgetOperators(budget), 1e-6, 20_000).T
     torch.testing.assert_close(entropy(shared), entropy(exact), atol=1e-5, rtol=0)
 
 

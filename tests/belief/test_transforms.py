@@ -289,15 +289,15 @@ def test_wrong_last_dimension():
         mass_from_belief(torch.zeros(2, 5), budget)
     with pytest.raises(ShapeError, match=r"got \(\)"):
         belief_from_mass(torch.tensor(1.0), budget)
-    with pytest.raises(ShapeError, match=r"are not a tensor; got ndarray.*torch.as_tensor"):
+    with pytest.raises(ShapeError, match=r"must be a tensor; got ndarray.*torch.as_tensor"):
         belief_from_mass(np.zeros(4), budget)  # type: ignore[arg-type]
-    with pytest.raises(BudgetError, match="this is no budget; got int"):
+    with pytest.raises(BudgetError, match="budget has the wrong type; got int"):
         belief_from_mass(torch.zeros(4), 4)  # type: ignore[arg-type]
     with pytest.raises(
-        ShapeError, match=r"got \(5,\).*lives on the budget with Θ: use its own, answer.budget"
+        ShapeError, match=r"got \(5,\).*budget of a RandomSet includes Θ: use random_set.budget"
     ):
         belief_from_mass(torch.zeros(5), budget)
-    with pytest.raises(ShapeError, match=r"not floating-point numbers; got torch.int64"):
+    with pytest.raises(ShapeError, match=r"must be floating-point; got torch.int64"):
         belief_from_mass(torch.zeros(4, dtype=torch.long), budget)
 
 
@@ -331,12 +331,12 @@ class TestOperatorsInAModule:
 
     def test_other_class_names_are_refused(self):
         one, two = self.network(Budget.powerset("abc")), self.network(Budget.powerset("acb"))
-        with pytest.raises(BudgetError, match="other names or another order; expected a, c, b"):
+        with pytest.raises(BudgetError, match="different class names or a different order; expected a, c, b"):
             two.load_state_dict(one.state_dict())
 
     def test_operators_on_another_device_are_refused(self):
         operators = BudgetOperators(BUDGETS["sparse open"]).to("meta")
-        with pytest.raises(BudgetError, match="another device than the tensor; got meta and cpu"):
+        with pytest.raises(BudgetError, match="on different devices; got meta and cpu"):
             belief_from_mass(random_mass(BUDGETS["sparse open"], 2), operators)
 
     @pytest.mark.parametrize("name", ["sparse open", "power set"])
