@@ -41,7 +41,7 @@ def test_a_base_that_is_none(base):
 
 
 def test_the_smallest_entropy_of_many_classes_is_refused():
-    with pytest.raises(RandomSetError, match="too many classes .*; got 9 classes; expected at most 8"):
+    with pytest.raises(RandomSetError, match=r"too many classes .*; got 9 classes; expected at most 8"):
         lower_entropy(torch.full((9,), 1 / 9), Budget.singletons(9))
 
 
