@@ -25,7 +25,7 @@ def test_order_is_singletons_then_cardinality_then_classes():
     assert (budget.num_classes, budget.num_sets, len(budget)) == (4, 4, 8)
 
 
-def test_singletons_may_be_named_but_need_not():
+def test_singletons_are_optional():
     assert Budget.from_sets([{0}, {0, 1}], 3) == Budget.from_sets([{0, 1}], 3)
     assert Budget.singletons(ANIMALS).sets == ((0,), (1,), (2,), (3,))
 
@@ -54,7 +54,7 @@ def test_json_round_trip(budget):
     assert hash(again) == hash(budget)
 
 
-def test_copies_are_equal_and_leave_the_cache_behind():
+def test_copies_are_equal_and_without_cache():
     budget = Budget.from_sets([{0, 1}], 3)
     budget.operators_on(torch.device("cpu"))
     for again in (copy.deepcopy(budget), pickle.loads(pickle.dumps(budget))):
@@ -85,14 +85,14 @@ def test_repr_is_readable_and_short():
     assert repr(Budget.powerset(10)).endswith("1013 sets: {0, 1}, {0, 2}, {0, 3}, {0, 4} …)")
 
 
-def test_the_plain_constructor_checks_too():
+def test_constructor_checks_its_arguments():
     assert Budget("abc", [{"a", "b"}]) == Budget.from_sets([{0, 1}], "abc")
     assert Budget(np.int64(3)) == Budget.singletons(3)
     with pytest.raises(BudgetError, match="duplicate set"):
         Budget("abc", [{0, 1}, {1, 0}])
 
 
-def test_it_cannot_be_changed():
+def test_immutable():
     budget = Budget.from_sets([{0, 1}], 3)
     with pytest.raises(AttributeError):
         budget.classes = ("x",)  # type: ignore[misc]
@@ -123,12 +123,12 @@ def test_it_cannot_be_changed():
         ([], ["a", 3], "a class name must be a string; got 3"),
     ],
 )
-def test_bad_families_are_refused_with_the_offending_value(sets, classes, message):
+def test_invalid_families(sets, classes, message):
     with pytest.raises(BudgetError, match=message):
         Budget.from_sets(sets, classes)
 
 
-def test_a_power_set_beyond_reason_is_refused():
+def test_power_set_that_is_too_large():
     with pytest.raises(BudgetError, match=r"2\^30 sets; expected at most 20 classes"):
         Budget.powerset(30)
 
@@ -141,7 +141,7 @@ def test_a_power_set_beyond_reason_is_refused():
     ),
     st.sampled_from([None, "classes", "sets", "version", "format"]),
 )
-def test_foreign_json_gives_a_budget_or_a_clear_error(content, place):
+def test_arbitrary_json_gives_a_budget_or_a_clear_error(content, place):
     if place is not None:
         good = {"format": "randomset.budget", "version": 1, "classes": ["a", "b"], "sets": [[0, 1]]}
         content = {**good, place: content}
@@ -160,7 +160,7 @@ def test_text_that_is_not_json(text):
 
 
 class TestOrigin:
-    def test_it_travels_but_is_no_part_of_the_family(self):
+    def test_saved_but_ignored_by_equality(self):
         plain = Budget.from_sets([{0, 1}], "abc")
         noted = plain.with_origin({"method": "by hand", "overlaps": [0.5]})
         assert (plain.origin, noted.origin["overlaps"]) == ({}, [0.5])
@@ -175,7 +175,7 @@ class TestOrigin:
             assert again.origin == noted.origin
         assert "origin" not in plain.to_json()
 
-    def test_it_cannot_be_changed_from_outside(self):
+    def test_origin_is_immutable(self):
         given = {"overlaps": [0.5]}
         noted = Budget.singletons(3).with_origin(given)
         given["overlaps"].append(1.0)
@@ -183,15 +183,15 @@ class TestOrigin:
         assert noted.origin == {"overlaps": [0.5]}
 
     @pytest.mark.parametrize("origin", [{"a": float("nan")}, {"a": object()}, {1: {2}}])
-    def test_what_json_cannot_hold_is_refused(self, origin):
+    def test_values_that_are_not_json(self, origin):
         with pytest.raises(BudgetError, match="not JSON-serialisable"):
             Budget.singletons(3).with_origin(origin)
 
-    def test_only_a_mapping_is_an_origin(self):
+    def test_origin_must_be_a_mapping(self):
         with pytest.raises(BudgetError, match="must be a mapping; got list"):
             Budget.singletons(3).with_origin([1, 2])  # type: ignore[arg-type]
 
-    def test_a_file_with_a_strange_origin_is_refused(self):
+    def test_invalid_origin_in_a_file(self):
         text = Budget.singletons(3).to_json().replace('"sets"', '"origin": 3, "sets"')
         with pytest.raises(FileFormatError, match="must be an object; got int"):
             Budget.from_json(text)
@@ -212,14 +212,14 @@ def test_files(tmp_path):
         assert "Budget.load" not in str(found.value)
 
 
-def test_a_file_in_the_home_folder(tmp_path, monkeypatch):
+def test_file_in_the_home_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     budget = Budget.from_sets([{0, 1}], "abc")
     assert budget.save("~/budget.json") == tmp_path / "budget.json"
     assert Budget.load("~/budget.json") == budget
 
 
-def test_classes_without_an_order_are_refused():
+def test_unordered_classes():
     for classes in ({"a", "b"}, {"a": 0, "b": 1}):
         with pytest.raises(BudgetError, match="unordered"):
             Budget.singletons(classes)

@@ -11,7 +11,7 @@ ANIMALS = ["cat", "dog", "fox", "car"]
 
 
 @given(budgets())
-def test_downward_closure_by_its_definition(budget):
+def test_downward_closure_against_the_definition(budget):
     family = {frozenset(s) for s in budget.sets}
     literal = all(
         frozenset(c for c in focal if code >> c & 1) in family

@@ -9,7 +9,7 @@ from randomset.errors import RandomSetError, ShapeError
 PETS = Budget.from_sets([{"cat", "dog"}], ["cat", "dog", "car"])
 
 
-def test_every_question_on_the_worked_example(answer):
+def test_properties_of_the_worked_example(answer):
     first = answer[0]
     assert answer.budget.set_names[-1] == "{cat, dog, car}"
     assert first.mass.tolist() == pytest.approx([0.5, 0, 0.1, 0.4, 0])
@@ -56,7 +56,7 @@ def test_cautious_rejection_and_names(answer):
         answer.reject(0.5, by="upper")
 
 
-def test_answers_are_computed_once(answer):
+def test_properties_are_cached(answer):
     assert answer.belief is answer.belief
     assert "upper" not in vars(answer)
     assert answer.upper is answer.upper

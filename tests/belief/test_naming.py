@@ -13,18 +13,18 @@ from randomset.errors import LabelError
 ANIMALS = ["cat", "dog", "fox", "car"]
 
 
-def test_names_and_indices_of_every_kind_are_the_same_set():
+def test_names_and_indices_in_any_collection():
     by_name = Budget.from_sets([{"cat", "dog"}], ANIMALS)
     kinds: list[Any] = [(0, 1), np.array([1, 0]), torch.tensor([0, 1]), iter(["dog", 0]), {0: "", 1: ""}]
     for members in kinds:
         assert Budget.from_sets([members], ANIMALS) == by_name
 
 
-def test_large_sets_do_not_flood_the_screen():
+def test_repr_of_large_sets_is_short():
     assert len(repr(Budget.singletons(1000).with_universal_set())) < 100
 
 
-def test_a_label_that_names_no_class_is_a_label_error():
+def test_invalid_label_sets_raise_label_errors():
     with pytest.raises(LabelError, match="empty"):
         Budget.singletons(3).mask_from_sets([[]])
     with pytest.raises(LabelError, match="unknown class name; got cow"):

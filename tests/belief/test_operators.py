@@ -22,7 +22,7 @@ BUDGETS = {
 }
 
 
-def test_no_product_where_products_are_less_exact_than_sums():
+def test_no_matrix_products_at_reduced_precision():
     budget = Budget.powerset(10)
     mass = random_mass(budget, 50, dtype=torch.float32)
     dense_shares = budget.operators_on(mass.device).dense_shares
@@ -58,7 +58,7 @@ class TestOperatorsInAModule:
         two.load_state_dict(one.state_dict())
         assert torch.equal(one.layer.weight, two.layer.weight)
 
-    def test_another_budget_is_refused(self):
+    def test_state_of_another_budget(self):
         one = self.network(Budget.from_sets([{0, 1}], 3))
         two = self.network(Budget.from_sets([{0, 2}], 3))
         with pytest.raises(BudgetError, match="the saved state belongs to another budget"):
@@ -69,18 +69,18 @@ class TestOperatorsInAModule:
         ):
             three.load_state_dict(one.state_dict())
 
-    def test_other_class_names_are_refused(self):
+    def test_state_with_other_class_names(self):
         one, two = self.network(Budget.powerset("abc")), self.network(Budget.powerset("acb"))
         with pytest.raises(BudgetError, match="different class names or a different order; expected a, c, b"):
             two.load_state_dict(one.state_dict())
 
-    def test_operators_on_another_device_are_refused(self):
+    def test_operators_on_another_device(self):
         operators = BudgetOperators(BUDGETS["sparse open"]).to("meta")
         with pytest.raises(BudgetError, match="on different devices; got meta and cpu"):
             belief_from_mass(random_mass(BUDGETS["sparse open"], 2), operators)
 
     @pytest.mark.parametrize("name", ["sparse open", "power set"])
-    def test_tables_made_in_inference_mode_can_be_trained_with(self, name):
+    def test_built_in_inference_mode(self, name):
         budget = Budget.from_json(BUDGETS[name].to_json())  # nothing cached
         mass = random_mass(budget, 2)
         with torch.inference_mode():
@@ -89,7 +89,7 @@ class TestOperatorsInAModule:
         pignistic_from_mass(watched, budget).square().sum().backward()
         assert watched.grad is not None
 
-    def test_tables_do_not_depend_on_defaults(self):
+    def test_default_dtype_and_device_have_no_effect(self):
         budget = Budget.from_json(BUDGETS["sparse open"].to_json())
         before = torch.get_default_dtype()
         try:
@@ -103,7 +103,7 @@ class TestOperatorsInAModule:
             belief_from_mass(mass, operators), belief_from_mass(mass, BUDGETS["sparse open"])
         )
 
-    def test_half_leaves_the_tables_alone(self):
+    def test_half_precision(self):
         network = self.network(BUDGETS["sparse open"])
         before = {name: table.clone() for name, table in network.operators.named_buffers()}
         network.half()
@@ -112,7 +112,7 @@ class TestOperatorsInAModule:
         mass = random_mass(BUDGETS["sparse open"], 2, dtype=torch.float16)
         assert belief_from_mass(mass, network.operators).dtype == torch.float16
 
-    def test_it_moves_with_the_module(self):
+    def test_moves_with_the_network(self):
         network = self.network(BUDGETS["sparse open"]).to("meta")
         assert {table.device.type for table in network.operators.buffers()} == {"meta"}
         out = belief_from_mass(torch.zeros(2, 42, device="meta").requires_grad_(), network.operators)

@@ -10,7 +10,7 @@ from tests import oracles
 from tests.strategies import random_budget, random_mass
 
 
-def test_a_long_chain_and_large_coefficients():
+def test_long_chain_and_large_coefficients():
     chain = Budget.from_sets([range(k) for k in range(2, 31)], 30)
     mass = random_mass(chain, 2)
     torch.testing.assert_close(mass_from_belief(belief_from_mass(mass, chain), chain), mass)

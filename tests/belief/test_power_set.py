@@ -13,7 +13,7 @@ from tests.strategies import random_mass
 
 @pytest.mark.parametrize("theta", [True, False], ids=["with Θ", "without"])
 @pytest.mark.parametrize("n", [2, 5, 10, 12, 13])
-def test_the_pignistic_probability_of_a_power_set(n, theta):
+def test_pignistic_probability_of_a_power_set(n, theta):
     budget = Budget.powerset(n, universal_set=theta)
     mass = random_mass(budget, 3, seed=n)
     dense = budget.operators_on(mass.device).dense_shares(mass)
@@ -28,7 +28,7 @@ def test_the_pignistic_probability_of_a_power_set(n, theta):
 
 
 @pytest.mark.slow
-def test_the_power_set_of_16_classes_both_ways():
+def test_round_trip_with_16_classes():
     budget = Budget.powerset(16)
     mass = random_mass(budget, 2)
     with warnings.catch_warnings():

@@ -28,19 +28,19 @@ def test_from_logits_is_sigmoid_and_repair():
     assert "of samples repaired" in repr(one.validity)
 
 
-def test_infinite_logits_are_certainty_not_an_error():
+def test_infinite_logits_mean_certainty():
     inf = float("inf")
     sure = RandomSet.from_logits(torch.tensor([inf, -inf, -inf, inf]), PETS)
     assert sure.mass.tolist() == [1, 0, 0, 0, 0]
 
 
-def test_half_precision_is_raised():
+def test_half_precision_becomes_float32():
     logits = torch.randn(3, len(PETS)).half()
     assert RandomSet.from_logits(logits, PETS).mass.dtype == torch.float32
     assert RandomSet.from_logits(logits.double(), PETS).mass.dtype == torch.float64
 
 
-def test_operators_of_a_network_serve_as_the_budget():
+def test_operators_in_place_of_a_budget():
     logits = torch.randn(3, len(PETS))
     assert torch.equal(
         RandomSet.from_logits(logits, BudgetOperators(PETS)).mass, RandomSet.from_logits(logits, PETS).mass
@@ -57,14 +57,14 @@ def test_concatenation_equals_batch(budget, seed):
 
 
 @given(budgets(max_classes=5), seeds)
-def test_a_sample_alone_gives_the_same_answers(budget, seed):
+def test_samples_are_independent_of_the_batch(budget, seed):
     whole = RandomSet.from_mass(random_mass(budget, 2, 3, seed=seed), budget)
     for name in QUESTIONS:
         torch.testing.assert_close(getattr(whole[1][2], name), getattr(whole, name)[1, 2])
 
 
 @given(budgets(max_classes=6), seeds)
-def test_relabelling_the_classes_commutes_with_everything(budget, seed):
+def test_permuting_the_classes_commutes_with_every_property(budget, seed):
     n = budget.num_classes
     turn = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
     turned = Budget.from_sets([turn[list(s)].tolist() for s in budget.sets], n)
@@ -109,7 +109,7 @@ def test_empty_batches():
     assert RandomSet.from_logits(torch.zeros(0, 20), many).contains(torch.full((20,), 0.05)).shape == (0,)
 
 
-def test_samples_taken_apart_can_be_joined_again():
+def test_samples_can_be_separated_and_concatenated():
     whole = RandomSet.from_logits(torch.randn(3, len(PETS)), PETS)
     again = RandomSet.concatenate(one for one in whole)
     assert torch.equal(again.mass, whole.mass)
@@ -117,7 +117,7 @@ def test_samples_taken_apart_can_be_joined_again():
         RandomSet.concatenate([whole, whole[0]])
 
 
-def test_arrays_and_lists_will_do():
+def test_arrays_and_lists():
     logits = np.random.default_rng(0).normal(size=(2, len(PETS)))
     assert RandomSet.from_logits(logits, PETS).mass.dtype == torch.float64
     assert RandomSet.from_mass([0.5, 0.0, 0.1, 0.4], PETS).label_names == ["cat"]
@@ -126,7 +126,7 @@ def test_arrays_and_lists_will_do():
             build(PETS, logits)  # type: ignore[arg-type]
 
 
-def test_rounding_in_the_masses_is_forgiven_and_mended():
+def test_rounding_errors_in_masses_are_corrected():
     answer = RandomSet.from_mass(torch.tensor([1.00005, -0.00005, 0.0, 0.0]), PETS)
     assert answer.mass.tolist() == [1, 0, 0, 0, 0]
     half = torch.randn(50, len(PETS)).bfloat16().softmax(-1)
@@ -135,7 +135,7 @@ def test_rounding_in_the_masses_is_forgiven_and_mended():
         RandomSet.from_mass(torch.tensor([1.0009, 0.0, 0.0, 0.0], dtype=torch.float64), PETS)
 
 
-def test_fused_predictions_remember_that_their_sources_were_repaired():
+def test_fusion_keeps_the_worst_validity():
     broken = RandomSet.from_belief(torch.tensor([[0.5, 0.2, 0.1, 0.6]]), PETS)
     sound = RandomSet.from_mass(torch.tensor([[0.5, 0.0, 0.1, 0.4]]), PETS)
     assert broken.combine(sound).validity.repaired.tolist() == [True]
@@ -147,7 +147,7 @@ def test_fused_predictions_remember_that_their_sources_were_repaired():
         sound.combine([broken])  # type: ignore[arg-type]
 
 
-def test_an_index_never_reaches_into_the_sets(answer):
+def test_indices_do_not_reach_the_set_dimension(answer):
     for index in ((0, 1), (slice(None), 2), 2, [5]):
         with pytest.raises(IndexError):
             answer[index]
@@ -156,7 +156,7 @@ def test_an_index_never_reaches_into_the_sets(answer):
         len(answer[0])
 
 
-def test_it_is_immutable(answer):
+def test_immutable(answer):
     with pytest.raises(AttributeError, match="immutable"):
         answer.mass = SECTION_2
     with pytest.raises(AttributeError, match="immutable"):
@@ -165,7 +165,7 @@ def test_it_is_immutable(answer):
         del answer.mass
 
 
-def test_move_and_numpy(answer):
+def test_to_and_numpy(answer):
     wide = answer.to(torch.float64)
     assert wide.pignistic.dtype == torch.float64
     assert wide.budget == answer.budget
@@ -191,7 +191,7 @@ def test_fusion_and_discounting(answer):
 
 
 @given(st.lists(st.floats(width=32), min_size=4, max_size=4))
-def test_any_numbers_give_an_answer_or_a_clear_error(values):
+def test_arbitrary_numbers_give_a_result_or_a_clear_error(values):
     raw = torch.tensor(values)
     for build in (RandomSet.from_belief, RandomSet.from_logits, RandomSet.from_mass):
         try:
@@ -218,7 +218,7 @@ def test_impossible_values_are_named(build, values, message):
         build(torch.tensor(values), PETS)
 
 
-def test_batches_that_do_not_fit(answer):
+def test_batches_that_do_not_match(answer):
     with pytest.raises(BudgetError, match="over different budgets"):
         RandomSet.concatenate([answer, RandomSet.from_mass(torch.tensor([[1.0, 0.0]]), Budget.singletons(2))])
     with pytest.raises(RandomSetError, match="nothing to concatenate"):

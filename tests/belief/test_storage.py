@@ -28,7 +28,7 @@ class TestFiles:
         assert torch.equal(again.validity.repaired, first.validity.repaired)
         assert [p.name for p in path.parent.iterdir()] == [path.name]
 
-    def test_a_failed_save_keeps_the_old_file(self, answer, tmp_path, monkeypatch):
+    def test_failed_save_keeps_the_old_file(self, answer, tmp_path, monkeypatch):
         path = answer.save(tmp_path / "answer.safetensors")
         before = path.read_bytes()
 
@@ -41,25 +41,25 @@ class TestFiles:
         assert path.read_bytes() == before
         assert list(tmp_path.iterdir()) == [path]
 
-    def test_others_may_read_it(self, answer, tmp_path):
+    def test_file_is_readable_by_others(self, answer, tmp_path):
         plain = tmp_path / "plain"
         plain.touch()
         path = answer.save(tmp_path / "answer.safetensors")
         assert path.stat().st_mode == plain.stat().st_mode
 
-    def test_a_folder_in_the_way(self, answer, tmp_path):
+    def test_folder_instead_of_a_file(self, answer, tmp_path):
         with pytest.raises(RandomSetError, match="the output path is a folder"):
             answer.save(tmp_path)
         with pytest.raises(FileFormatError, match="expected a file, got a folder"):
             RandomSet.load(tmp_path)
 
-    def test_a_missing_folder(self, answer, tmp_path):
+    def test_missing_folder(self, answer, tmp_path):
         with pytest.raises(RandomSetError, match="the folder does not exist"):
             answer.save(tmp_path / "none" / "answer.safetensors")
         with pytest.raises(FileFormatError, match="no such file"):
             RandomSet.load(tmp_path / "none.safetensors")
 
-    def test_a_foreign_file(self, tmp_path):
+    def test_file_of_another_format(self, tmp_path):
         from safetensors.torch import save_file
 
         path = tmp_path / "weights.safetensors"
@@ -67,7 +67,7 @@ class TestFiles:
         with pytest.raises(FileFormatError, match=r"does not contain a random set; got weights\.safetensors"):
             RandomSet.load(path)
 
-    def test_a_truncated_file(self, answer, tmp_path):
+    def test_truncated_file(self, answer, tmp_path):
         path = answer.save(tmp_path / "answer.safetensors")
         content = path.read_bytes()
         for size in (0, 4, 20, len(content) // 2, len(content) - 1):
@@ -76,7 +76,7 @@ class TestFiles:
                 RandomSet.load(path)
 
     @pytest.mark.parametrize("key", ["budget", "version"])
-    def test_a_header_that_lies(self, answer, tmp_path, key):
+    def test_inconsistent_header(self, answer, tmp_path, key):
         path = answer.save(tmp_path / "answer.safetensors")
         content = path.read_bytes()
         (size,) = struct.unpack("<Q", content[:8])

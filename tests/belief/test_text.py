@@ -35,7 +35,7 @@ def test_frame(answer):
     assert "p(dog)" not in answer.to_frame()
 
 
-def test_without_pandas_the_extra_is_named(answer, monkeypatch):
+def test_missing_pandas(answer, monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(MissingPackageError, match=r"pip install 'randomset\[frames\]'"):
         answer.to_frame()

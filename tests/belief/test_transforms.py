@@ -134,7 +134,7 @@ def test_an_independent_library_agrees_on_the_power_set(n):
 
 
 @given(budgets(), seeds)
-def test_relabelling_the_classes_commutes(budget, seed):
+def test_permuting_the_classes_commutes(budget, seed):
     n = budget.num_classes
     turn = torch.randperm(n, generator=torch.Generator().manual_seed(seed)).tolist()
     turned = Budget.from_sets([[turn[c] for c in s] for s in budget.sets], n)
@@ -168,7 +168,7 @@ class TestEveryTransform:
         torch.testing.assert_close(transform(mass[1, 2, 3], budget), flat[-1])
         assert transform(mass[:0], budget).shape == (0, 3, 4, flat.shape[-1])
 
-    def test_type_is_kept_and_half_works(self, transform, budget):
+    def test_dtype_is_kept(self, transform, budget):
         mass = random_mass(budget, 5)
         exact = transform(mass, budget)
         for dtype, close in [(torch.float32, 1e-5), (torch.float16, 2e-2), (torch.bfloat16, 1e-1)]:
@@ -181,12 +181,12 @@ class TestEveryTransform:
         assert torch.autograd.gradcheck(lambda m: transform(m, budget), mass, fast_mode=True)
         assert torch.autograd.gradgradcheck(lambda m: transform(m, budget) ** 2, mass, fast_mode=True)
 
-    def test_with_and_without_gradient_it_is_the_same_number(self, transform, budget):
+    def test_autograd_does_not_change_the_result(self, transform, budget):
         mass = random_mass(budget, 6)
         watched = transform(mass.clone().requires_grad_(), budget)
         torch.testing.assert_close(watched.detach(), transform(mass, budget))
 
-    def test_the_input_is_not_changed(self, transform, budget):
+    def test_input_is_not_modified(self, transform, budget):
         mass = random_mass(budget, 3)
         first = mass.clone()
         transform(mass, budget)
@@ -199,7 +199,7 @@ class TestEveryTransform:
         monkeypatch.setattr(sets_first, "_BLOCK", 4 * len(budget))
         torch.testing.assert_close(transform(mass, budget), whole)
 
-    def test_autocast_does_not_spoil_it(self, transform, budget):
+    def test_autocast(self, transform, budget):
         mass = random_mass(budget, 3, dtype=torch.float32)
         with torch.autocast("cpu", dtype=torch.bfloat16):
             inside = transform(mass, budget)

@@ -13,7 +13,6 @@ import pytest
 import torch
 
 import randomset as rs
-from randomset._core.files import check_writable
 from randomset._core.locks import lock_folder, locks_out_folder
 from randomset.errors import RandomSetError, WriteError
 from tests.commands import run
@@ -184,15 +183,6 @@ def test_partial_files_of_a_killed_process_are_removed(tmp_path):
         pass
     assert not any(path.exists() for path in left)
     assert (tmp_path / "metrics.csv").exists()
-
-
-def test_unwritable_path(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(RandomSetError, match="cannot write the output"):
-        check_writable(tmp_path / "file" / "below" / "x")
-    if Path("/proc/self").exists():
-        with pytest.raises(RandomSetError, match="cannot write the output"):
-            check_writable(Path("/proc/self/below/x"))
 
 
 class TestFit:
