@@ -100,7 +100,7 @@ class TestSplit:
         assert 20 in source.split(0.2, 0.2)[0].tolist()
 
     def test_nothing_left(self):
-        with pytest.raises(RandomSetError, match="leave nothing"):
+        with pytest.raises(RandomSetError, match="leave no samples"):
             load_source("digits").split(0.5, 0.5)
 
 
