@@ -28,7 +28,7 @@ from torch import Tensor
 from benchmarks.families import process_seconds
 from benchmarks.peers_methods import METHODS, Predict, Trained
 from benchmarks.peers_training import TASKS, Plan, Shop, Task
-from randomset._core.torchvision import before_others
+from randomset._core.torchvision import import_torchvision_first
 from randomset.evaluation.accuracy import negative_log_likelihood, top_accuracy
 from randomset.evaluation.calibration import calibration_error, fitted_temperature, tempered
 from randomset.evaluation.ood import detection
@@ -185,7 +185,7 @@ def main() -> None:
     parser.add_argument("--keep", type=Path, help="a file for what was measured, so that it is not again")
     arguments = parser.parse_args()
     warnings.filterwarnings("ignore", category=UserWarning)
-    before_others()
+    import_torchvision_first()
     torch.set_num_threads(1)
     wanted = arguments.methods.lower().split(",")
     methods = [name for name in METHODS if any(part in name.lower() for part in wanted)]

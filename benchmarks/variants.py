@@ -24,12 +24,12 @@ from torch import Tensor, nn
 
 from randomset import Budget, Budgeter, RandomSetLoss, RandomSetNetwork
 from randomset._core.files import save_tensors
+from randomset.backbones.inputs import convert_images
 from randomset.backbones.preprocessing import Standardise
 from randomset.belief.random_set import RandomSet
 from randomset.budgeting import from_confusion
 from randomset.budgeting.features import extract_features
 from randomset.data import Source, load_source
-from randomset.data.conversion import converted
 from randomset.evaluation import evaluate
 from randomset.models import Softmax
 from randomset.training.config import TrainConfig
@@ -245,7 +245,7 @@ def main() -> None:
     data = load_source(arguments.source)
     if arguments.size is not None:
         shape = (data.inputs.shape[1], arguments.size, arguments.size)
-        data = dataclasses.replace(data, inputs=converted(data.inputs, shape)[0])
+        data = dataclasses.replace(data, inputs=convert_images(data.inputs, shape)[0])
     results: dict[str, list[dict[str, float]]] = {name: [] for name in names}
     for seed in range(arguments.seeds):
         setting = Setting(arguments, data, seed)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from randomset._core.locks import alone_in, check_writable
+from randomset._core.files import check_writable
+from randomset._core.locks import lock_folder
 from randomset.cli import main
 from randomset.cli.checks import check_drawing
 from randomset.errors import FileFormatError, RandomSetError
@@ -65,9 +66,9 @@ def run(
     What was trained or measured before is used again. An interruption loses an epoch at most: the same
     command goes on.
     """
-    from randomset._core.torchvision import before_others
+    from randomset._core.torchvision import import_torchvision_first
 
-    before_others()
+    import_torchvision_first()
     from randomset.training.report import TrainingStopped
     from reproduction import SCALES, Workshop, exhibit, exhibits
     from reproduction.workshop import time_to_go
@@ -83,7 +84,7 @@ def run(
     known = [_shipped(scale, one.id) for one in wanted]
     usual = [outcome.measuring * len(shop.seeds) / outcome.seeds if outcome else 0 for outcome in known]
     try:
-        with alone_in(place):
+        with lock_folder(place):
             configs = [config for one in wanted for config in one.models(shop)]
             shop.check({data for one in wanted for data in one.data}, configs)
             shop.train(configs, then=sum(usual))

@@ -187,7 +187,7 @@ class TestStream:
         budgeter = Budgeter(3).partial_fit(*batch(0))
         before = budgeter.gaussians_.count.tolist()
         x, y = batch(1)
-        with pytest.raises(LabelError, match="beyond the last class"):
+        with pytest.raises(LabelError, match="a label is out of range"):
             budgeter.partial_fit(x, y + 1)
         x[0, 0] = np.inf
         with pytest.raises(RandomSetError, match="finite"):

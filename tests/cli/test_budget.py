@@ -57,8 +57,8 @@ def test_automatic_number_and_names_as_labels(features, tmp_path):
         (["features.npz", "--sets", "9"], "num_sets exceeds the number of sets"),
         (["features.npz", "--reducer", "pcb"], "unknown reducer; got pcb"),
         (["features.npz", "--coverage", "2"], "coverage is out of range"),
-        (["features.npz", "--out", "."], "would replace a folder"),
-        (["features.npz", "--out", "text.npz/budget.json"], "cannot be written there"),
+        (["features.npz", "--out", "."], "output path is a folder"),
+        (["features.npz", "--out", "text.npz/budget.json"], "cannot write the output"),
     ],
 )
 def test_mistakes_end_with_code_2_and_one_clear_line(

@@ -9,7 +9,7 @@ import shutil
 import numpy as np
 import pytest
 
-from randomset._core.locks import alone_in
+from randomset._core.locks import lock_folder
 from randomset.evaluation import Evaluation
 from tests.commands import run, run_here, threshold_of
 
@@ -110,10 +110,10 @@ class TestComparison:
     def test_two_processes_in_one_folder(self, compared, monkeypatch, capsys):
         folder, _ = compared
         code, error = 0, ""
-        with alone_in(folder / "busy"):
+        with lock_folder(folder / "busy"):
             code, error = run_here(monkeypatch, capsys, "train", "digits", "--out", "busy", cwd=folder)
         assert code == 2
-        assert "another process works in this folder; got busy" in error
+        assert "another process is using this folder; got busy" in error
 
     def test_an_evaluation_of_other_data_does_not_get_into_the_table(self, compared):
         """`randomset evaluate` of a run, a new file of unknown data, a damaged file: measured again."""

@@ -30,7 +30,7 @@ class TestExport:
         for arguments, message in (
             (["run", "--format", "tflite"], "unknown format; got tflite; expected onnx or torch-export"),
             (["nowhere"], "nowhere"),
-            (["run", "--out", "run"], "would replace a folder"),
+            (["run", "--out", "run"], "output path is a folder"),
         ):
             code, error = run_here(monkeypatch, capsys, "export", *arguments, cwd=folder)
             assert code == 2

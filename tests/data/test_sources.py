@@ -72,7 +72,7 @@ class TestSplit:
         assert 20 in source.split(0.2, 0.2)[0].tolist()
 
     def test_shares_that_leave_nothing(self):
-        with pytest.raises(RandomSetError, match="leave nothing"):
+        with pytest.raises(RandomSetError, match="leave no samples"):
             load_source("digits").split(0.5, 0.5)
 
 

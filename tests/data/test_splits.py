@@ -87,7 +87,7 @@ class TestStrata:
 
     def test_too_many(self):
         for shares in ([12], [0.5, 0.5], [-0.1], [1.0], [5, 0.6]):
-            with pytest.raises(RandomSetError, match="leave nothing"):
+            with pytest.raises(RandomSetError, match="leave no samples"):
                 stratified_parts(np.arange(12) % 2, shares)
 
 

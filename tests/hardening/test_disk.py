@@ -44,14 +44,14 @@ class TestReplacing:
         error = WriteError("the file cannot be written", "x", FULL)
         assert isinstance(error, RandomSetError)
         assert isinstance(error, OSError)
-        assert "Make room" in str(error)
+        assert "Free some space" in str(error)
 
     def test_a_folder_that_refuses(self, tmp_path, monkeypatch):
         def refuse(*arguments, **options):
             raise OSError(errno.EROFS, "Read-only file system")
 
         monkeypatch.setattr("tempfile.mkstemp", refuse)
-        with pytest.raises(WriteError, match=r"Read-only file system.*choose another place"):
+        with pytest.raises(WriteError, match=r"Read-only file system.*choose another location"):
             rs.Budget.singletons(3).save(tmp_path / "budget.json")
         assert not contents(tmp_path)
 
@@ -161,7 +161,7 @@ def test_a_checkpoint_that_finds_no_room(tmp_path, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(lightning.Trainer, "save_checkpoint", full)
-        with pytest.raises(WriteError, match=r"checkpoint cannot be written; got .*No space left.*Make room"):
+        with pytest.raises(WriteError, match=r"checkpoint cannot be written; got .*No space left.*Free"):
             trained(tmp_path / "run")
     assert not list((tmp_path / "run" / "checkpoints").glob(".*"))
     again = trained(tmp_path / "run", resume=True)
@@ -275,7 +275,7 @@ class TestMounts:
             done = run(words[0], first_run, *words[1:], cwd=first_run)
             assert done.returncode == 2
             assert "No space left on device" in done.stderr
-            assert "Make room" in done.stderr
+            assert "Free some space" in done.stderr
             assert not contents(place)
 
     def test_a_folder_that_is_read_only(self, first_run, mounted):
@@ -289,4 +289,4 @@ class TestMounts:
             done = run(*words, cwd=first_run)
             assert done.returncode == 2
             assert "Read-only file system" in done.stderr
-            assert "choose another place" in done.stderr
+            assert "choose another location" in done.stderr

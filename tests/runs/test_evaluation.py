@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from randomset._core.locks import alone_in
+from randomset._core.locks import lock_folder
 from randomset.errors import RandomSetError
 from randomset.runs import Run
 from randomset.runs.evaluation import evaluate_run
@@ -28,7 +28,7 @@ def test_data_and_files(run, tmp_path):
 
 
 def test_one_process_at_a_time(run):
-    with alone_in(run.folder), pytest.raises(RandomSetError, match="another process"):
+    with lock_folder(run.folder), pytest.raises(RandomSetError, match="another process"):
         evaluate_run(run)
 
 

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler
 
 from randomset._core.batches import call_with, evaluating, flat_features, moved, split_batch
 from randomset._core.progress import progress_bar
-from randomset._core.torchvision import before_others
+from randomset._core.torchvision import import_torchvision_first
 from randomset.errors import LabelError, MissingPackageError, RandomSetError, ShapeError
 
 _CHANNELS_FIRST = (nn.Conv1d, nn.BatchNorm1d, nn.InstanceNorm1d, nn.GroupNorm, nn.AvgPool1d, nn.MaxPool1d)
@@ -182,7 +182,7 @@ def _in_processes(
 ) -> list[Part]:
     """Run one copy of the model per device with Lightning."""
     try:
-        before_others()
+        import_torchvision_first()
         from randomset._core.distributed import in_processes
         from randomset.budgeting.distributed import FeaturePredictor
     except ModuleNotFoundError:

@@ -12,7 +12,7 @@ import typer
 import randomset
 from randomset.cli import budget, compare, data, demo, evaluate, export, predict, report, serve, train
 from randomset.cli.logging import printed
-from randomset.errors import RandomSetError, remedy_of
+from randomset.errors import RandomSetError, remedy_for
 
 __all__ = ["app", "main"]
 
@@ -71,7 +71,7 @@ def main(commands: typer.Typer = app) -> None:
     except OSError as error:  # a full disk, a file where a folder should be, a name that is too long
         _discard_output()
         place = f"; got {error.filename}" if error.filename else ""
-        _fail(f"file system error: {error.strerror or error}{place}. {remedy_of(error)}")
+        _fail(f"file system error: {error.strerror or error}{place}. {remedy_for(error)}")
     except KeyboardInterrupt:
         typer.echo("Stopped.", err=True)
         sys.exit(130)

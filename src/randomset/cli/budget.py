@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from randomset._core.files import replacing
-from randomset._core.locks import check_writable
+from randomset._core.files import check_writable, replacing
 from randomset.cli.checks import number_or_auto
 from randomset.data.arrays import read_arrays
 from randomset.errors import FileFormatError, RandomSetWarning

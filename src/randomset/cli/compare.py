@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from randomset._core.locks import alone_in, check_writable
+from randomset._core.files import check_writable
+from randomset._core.locks import lock_folder
 from randomset.cli.checks import check_at_least_one, check_drawing, named_sources, number_or_auto
 from randomset.data.splits import usual_shares
 from randomset.errors import RandomSetError
@@ -89,7 +90,7 @@ def compare(
         store.check_same(configs_of(stored))
         typer.echo(f"Also in the table, since {out} has them: {', '.join(stored)}.")
         names += stored
-    with alone_in(out):
+    with lock_folder(out):
         try:
             store.train(configs)
             comparison = store.compare(

@@ -14,8 +14,8 @@ import torch
 import typer
 from torch import Tensor
 
-from randomset._core.files import replacing
-from randomset._core.locks import alone_in, check_writable
+from randomset._core.files import check_writable, replacing
+from randomset._core.locks import lock_folder
 from randomset.belief.random_set import RandomSet
 from randomset.cli.checks import check_at_least_one, check_drawing
 from randomset.cli.logging import quiet
@@ -51,7 +51,7 @@ def demo(
     check_drawing(True)
     check_writable(out / "known.npz")
     started = time.perf_counter()
-    with alone_in(out):
+    with lock_folder(out):
         known, unknown = _digits(out)
         rows: dict[str, list[list[float]]] = {name: [] for name in _MODELS}
         try:

@@ -10,7 +10,8 @@ import torch
 import typer
 from torch import Tensor
 
-from randomset._core.locks import alone_in, check_writable
+from randomset._core.files import check_writable
+from randomset._core.locks import lock_folder
 from randomset.errors import RandomSetError
 from randomset.models.random_set import RandomSetNetwork
 from randomset.runs import Run
@@ -51,7 +52,7 @@ def export(
     typer.echo("Exporting …")
     write = export_onnx if format == "onnx" else export_torch
     into_run = path.parent.resolve() == run.resolve()
-    with alone_in(run) if into_run else nullcontext():
+    with lock_folder(run) if into_run else nullcontext():
         distance = write(deployed, example, path)
     shape = " × ".join(["batch", *map(str, example.shape[1:])])
     typer.echo(f"Wrote {path}, {path.stat().st_size / 1e6:.1f} MB: inputs {shape}, {str(example.dtype)[6:]}.")

@@ -12,8 +12,7 @@ from typing import Annotated, Any, TextIO
 
 import typer
 
-from randomset._core.files import replacing
-from randomset._core.locks import check_writable
+from randomset._core.files import check_writable, replacing
 from randomset.cli.checks import check_at_least_one
 from randomset.errors import RandomSetError
 from randomset.runs import Run

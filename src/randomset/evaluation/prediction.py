@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from randomset._core.checks import is_whole
 from randomset._core.labels import encoded_labels
 from randomset._core.progress import progress_bar
-from randomset._core.torchvision import before_others
+from randomset._core.torchvision import import_torchvision_first
 from randomset.backbones.inputs import InputSpec
 from randomset.data.datasets import class_names, is_huggingface
 from randomset.data.sources import Source, load_source
@@ -245,7 +245,7 @@ def _peek(batches: Any, feed: Feed) -> InputSpec | None:
 
 def _on_devices(predictor: Predictor, batches: Any, feed: Feed, devices: int, name: str) -> list[_Part]:
     try:
-        before_others()
+        import_torchvision_first()
         from randomset._core.distributed import in_processes
         from randomset.evaluation.distributed import BatchPredictor
     except ModuleNotFoundError:

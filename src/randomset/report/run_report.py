@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from randomset._core.checks import is_number
-from randomset._core.files import check_version
-from randomset._core.locks import alone_in, check_writable
+from randomset._core.files import check_version, check_writable
+from randomset._core.locks import lock_folder
 from randomset.backbones.text import load_tokenizer
 from randomset.belief.budget import Budget
 from randomset.belief.naming import braces
@@ -91,7 +91,7 @@ def write_run_report(
     if tested is not None:
         groups = gallery_of(run.model, result, tested, ood, words=words, threshold=threshold)
     title = f"{run.folder.resolve().name}: {result['run']['test']}"
-    with alone_in(folder):
+    with lock_folder(folder):
         text = evaluation_report(
             result, title=title, gallery=groups, space=_clusters(run.folder), sets=_overlaps(run.folder)
         )

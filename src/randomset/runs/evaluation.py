@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from randomset._core.files import expanded
-from randomset._core.locks import alone_in
+from randomset._core.locks import lock_folder
 from randomset.data.sources import Source
 from randomset.evaluation.evaluator import evaluate
 from randomset.evaluation.ood import Threshold
@@ -58,7 +58,7 @@ def evaluate_run(
     folder, model = run.folder if out is None else expanded(out), run.model
     names = {name: str(source) for name, source in (ood or {}).items()}
     test, validation = (None if source is None else str(source) for source in (test, validation))
-    with alone_in(folder):
+    with lock_folder(folder):
         load = NetworkInputs(model, run.folder, strict)
         tested, held, calibration = own_data(run.folder, load, test, validation)
         unknown = {

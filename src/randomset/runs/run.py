@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from randomset._core.files import expanded
-from randomset._core.locks import alone_in
+from randomset._core.locks import lock_folder
 from randomset.data.sources import Source
 from randomset.errors import FileFormatError
 from randomset.evaluation.ood import Threshold
@@ -73,7 +73,7 @@ class Run:
         """
         run = cls(folder)
         budget, base = (None if path is None else expanded(path) for path in (budget, base))
-        with alone_in(run.folder):
+        with lock_folder(run.folder):
             train_run(config, run.folder, budget=budget, resume=resume, strict=strict, base=base)
         return run
 

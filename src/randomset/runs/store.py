@@ -13,7 +13,7 @@ import torch
 
 from randomset._core.checks import is_number
 from randomset._core.files import expanded, read_document, write_document
-from randomset._core.locks import alone_in
+from randomset._core.locks import lock_folder
 from randomset.errors import FileFormatError
 from randomset.evaluation.comparison import Comparison
 from randomset.evaluation.result import Evaluation
@@ -93,7 +93,7 @@ class RunStore:
             return run
         base = None if config.freeze else self.base(config)
         try:
-            with alone_in(run.folder):
+            with lock_folder(run.folder):
                 self._train(config, run.folder, None if base is None else base.folder)
             return run
         except FileFormatError as error:

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from randomset._core.checks import is_number
-from randomset._core.files import replacing, write_document
-from randomset._core.locks import check_writable
-from randomset._core.torchvision import before_others
+from randomset._core.files import check_writable, replacing, write_document
+from randomset._core.torchvision import import_torchvision_first
 from randomset.backbones.inputs import InputSpec, convert_images
 from randomset.backbones.library import check_name, default_image_size
 from randomset.backbones.text import load_tokenizer, max_tokens, tokenize
@@ -58,7 +57,7 @@ def train_run(
         strict: reject images that cannot be read instead of leaving them out.
         base: the run of a softmax network with the same settings, which some methods build on.
     """
-    before_others()
+    import_torchvision_first()
     try:
         import lightning  # noqa: F401  (fail before the data are read)
     except ImportError:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from randomset._core.files import read_document
-from randomset.data.conversion import converted
+from randomset.backbones.inputs import convert_images
 from randomset.data.images import pixels_from_pil
 from randomset.errors import FileFormatError, MissingPackageError, RandomSetError, ShapeError
 from randomset.evaluation.ood import Threshold
@@ -152,7 +152,7 @@ class ServedModel:
                     "bytes are whole numbers", got=f"{inputs.max():g} at most, and fractions",
                     remedy='For numbers from 0 to 1, leave "bytes" out',
                 )  # fmt: skip
-            inputs = converted(inputs / 255 if bytes else inputs, self.shape)[0]
+            inputs = convert_images(inputs / 255 if bytes else inputs, self.shape)[0]
         if list(inputs.shape[1:]) != self.shape:
             raise ShapeError(
                 "the inputs do not fit the network", got=str(tuple(inputs.shape)), expected=self.expected

@@ -13,9 +13,9 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from randomset._core.batches import usual_workers
-from randomset._core.locks import alone_in_out
+from randomset._core.locks import locks_out_folder
 from randomset._core.progress import on_terminal
-from randomset._core.torchvision import before_others
+from randomset._core.torchvision import import_torchvision_first
 from randomset.errors import (
     FileFormatError,
     LabelError,
@@ -41,7 +41,7 @@ from randomset.training.report import FitReport, TrainingStopped
 __all__ = ["fit"]
 
 
-@alone_in_out
+@locks_out_folder
 def fit(
     network: nn.Module,
     train: Any,
@@ -93,7 +93,7 @@ def fit(
         precision: one of Lightning's names; None takes mixed precision where the device has it.
         trainer_options: further arguments of `lightning.Trainer`: devices, strategy, logger, callbacks, …
     """
-    before_others()
+    import_torchvision_first()
     try:
         import lightning
     except ImportError:

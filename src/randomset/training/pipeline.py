@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from randomset._core.locks import alone_in_out
+from randomset._core.locks import locks_out_folder
 from randomset.backbones.inputs import InputSpec
 from randomset.belief.budget import Budget
 from randomset.budgeting.budgeter import Budgeter
@@ -40,7 +40,7 @@ class TrainResult:
     budgeter: Budgeter | None
 
 
-@alone_in_out
+@locks_out_folder
 def train(
     config: TrainConfig,
     inputs: Tensor,

@@ -1,10 +1,12 @@
-"""The door to torchvision, with a package that stumbles as the real one does beside a torch for the CPU."""
+"""Importing torchvision, with a fake package that fails as a CUDA build does beside a CPU-only torch."""
 
 import os
 import subprocess
 import sys
 
 import pytest
+
+from randomset._core.torchvision import import_torchvision_first
 
 SCRIPT = "from randomset._core.torchvision import torchvision; print(torchvision().answer)"
 
@@ -26,7 +28,7 @@ def run(folder, content):
         ('import torch\ntorch.library.register_fake("torchvision::nms")(lambda *_: None)\nanswer = 2', "2"),
     ],
 )
-def test_it_opens(tmp_path, content, shown):
+def test_import(tmp_path, content, shown):
     out = run(tmp_path, content)
     assert out.stdout.strip() == shown, out.stderr
 
@@ -39,6 +41,13 @@ def test_it_opens(tmp_path, content, shown):
         ('raise ImportError("no such library")', r"randomset[vision]"),
     ],
 )
-def test_what_else_is_wrong_is_said(tmp_path, content, message):
+def test_other_errors_are_reported(tmp_path, content, message):
     out = run(tmp_path, content)
     assert message in out.stderr
+
+
+def test_nothing_happens_without_torchvision(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.delitem(sys.modules, "torchvision", raising=False)
+    import_torchvision_first()
+    assert "torchvision" not in sys.modules
