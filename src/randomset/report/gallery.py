@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from randomset.belief.naming import braces
-from randomset.data.conversion import png_from_image
+from randomset.data.png import png_from_image
 from randomset.data.sources import Source
 from randomset.evaluation.ood import Threshold
 from randomset.evaluation.result import Evaluation

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from randomset.backbones.inputs import convert_images
-from randomset.data.conversion import png_from_image
+from randomset.data.png import png_from_image
 from randomset.errors import ShapeError
 
 IMAGES = torch.rand(8, 3, 12, 12, generator=torch.Generator().manual_seed(0))
