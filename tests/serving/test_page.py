@@ -93,7 +93,7 @@ def test_samples_are_predicted_like_their_files(page, service):
     """Without rotation and noise the page shows what the service predicts for the file."""
     with urllib.request.urlopen(service[1] + "/samples") as reply:
         samples = json.load(reply)
-    said, answered = [], []
+    shown, answered = [], []
     for sample, button in zip(samples, page.locator("#samples button").all(), strict=True):
         request = urllib.request.Request(
             service[1] + "/predict", base64.b64decode(sample["png"]), {"Content-Type": "image/png"}
@@ -102,8 +102,8 @@ def test_samples_are_predicted_like_their_files(page, service):
             (answer,) = json.load(reply)["predictions"]
         answered.append((answer["label"], round(answer["entropy"], 2)))
         button.click()
-        said.append(settled(page))
-    assert said == [(label, pytest.approx(entropy, abs=0.006)) for label, entropy in answered]
+        shown.append(settled(page))
+    assert shown == [(label, pytest.approx(entropy, abs=0.006)) for label, entropy in answered]
 
 
 def test_board_stays_in_place_while_drawing(page):
