@@ -182,8 +182,7 @@ def _cluster_verdict(numbers: Numbers) -> str:
 
 
 def _cluster_figure(shop: Workshop, numbers: Numbers) -> dict[str, Figure]:
-    from randomset.report.axes import panels
-    from randomset.report.budget_figures import class_colours
+    from randomset.report.axes import class_colours, panels
 
     clusters = numbers["clusters"]
     figure, (ax,) = panels(1, 1, (7, 6))

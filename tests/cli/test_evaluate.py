@@ -36,7 +36,7 @@ class TestEvaluate:
         assert result["threshold"]["value"] == threshold.value
         assert len(list((folder / "measured" / "figures").glob("*.png"))) == 11
         page = (folder / "measured" / "report.html").read_text(encoding="utf-8")
-        assert "noise: least sure" in page
+        assert "noise: least certain" in page
         assert f"accuracy {100 * result['test']['accuracy']:.2f} %" in out.stdout
         assert "Wrote measured/evaluation.json." in out.stdout
         again = run("evaluate", "measured", "--ood", "noise.npz", *options, "--no-figures", cwd=folder)
@@ -45,15 +45,15 @@ class TestEvaluate:
         (folder / "measured" / "report.html").unlink()
         out = run("report", "measured", cwd=folder)
         assert out.returncode == 0, out.stderr
-        assert "noise: least sure" in (folder / "measured" / "report.html").read_text(encoding="utf-8")
+        assert "noise: least certain" in (folder / "measured" / "report.html").read_text(encoding="utf-8")
         (folder / "noise.npz").rename(folder / "moved.npz")
         out = run("report", "measured", "--out", "elsewhere", cwd=folder)
         assert out.returncode == 0, out.stderr
         assert "The report has no samples of noise" in out.stderr
         page = (folder / "elsewhere" / "report.html").read_text(encoding="utf-8")
-        assert "Known or not" in page
-        assert "<h2>Surest</h2>" in page  # those of the test data are still there
-        assert "noise: surest" not in page
+        assert "Known or unknown?" in page
+        assert "<h2>Most certain</h2>" in page  # those of the test data are still there
+        assert "noise: most certain" not in page
         (folder / "measured" / "clusters.json").write_text('{"classes": []}', encoding="utf-8")
         out = run("report", "measured", "--out", "elsewhere", cwd=folder)
         assert out.returncode == 0, out.stderr

@@ -16,7 +16,7 @@ from randomset._core.files import check_writable, replacing
 from randomset.cli.checks import check_at_least_one
 from randomset.errors import RandomSetError
 from randomset.runs import Run
-from randomset.serving.answers import Answers, classes_of
+from randomset.serving.answers import Answers
 
 __all__ = ["predict"]
 
@@ -65,7 +65,7 @@ def predict(
     with _opened(out) as stream:
         writer = csv.writer(stream, lineterminator="\n")
         if format == "csv":
-            chances = [f"p({name})" for name in classes_of(model)] if probabilities else []
+            chances = [f"p({name})" for name in model.classes] if probabilities else []
             writer.writerow(["input", "row", *columns, *chances])
         for name, source in loaded:
             answers = Answers(model, source.inputs, batch_size, name, threshold)
