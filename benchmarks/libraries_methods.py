@@ -1,4 +1,4 @@
-"""The methods of `benchmarks.peers`, one function each, as a user of each library would write them.
+"""The methods of `benchmarks.libraries`, one function each, as a user of each library would write them.
 
 A method takes a `Shop`, trains what it needs there, and returns a function from images to class probabilities
 and scores of uncertainty, higher for less sure. Its first score is the one that its library puts first.
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from benchmarks.peers_training import MEMBERS, Shop
+from benchmarks.libraries_training import MEMBERS, Shop
 from randomset import Budgeter, RandomSetLoss, RandomSetNetwork, calibrate
 
 Predict = Callable[[Tensor], tuple[Tensor, dict[str, Tensor]]]

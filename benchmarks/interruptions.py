@@ -1,7 +1,9 @@
-"""Commands that are killed at random moments end, when they are repeated, in the numbers of one that was not.
+"""Kill commands at random moments, repeat them, and compare their results with an uninterrupted run.
 
-`python -m benchmarks.kills --times 50` trains, evaluates and compares on the digits, kills each command with
-SIGKILL again and again, repeats it with what goes on from there, and compares everything but times.
+Trains, evaluates and compares on the digits, kills each command with SIGKILL several times, resumes it, and
+checks that all numbers other than times are the same.
+
+Run: python -m benchmarks.interruptions --times 50
 """
 
 import argparse

@@ -4,7 +4,7 @@ Every method trains the same small convolutional network (a packed ensemble its 
 same loop and recipe, either for as many epochs or for as many seconds on one thread; every number is
 computed by one function. Unknown inputs are the positive class, and scores grow with uncertainty.
 
-Run: make peers, or python -m benchmarks.peers --task digits --seeds 3
+Run: make libraries, or python -m benchmarks.libraries --task digits --seeds 3
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ import torch
 from torch import Tensor
 
 from benchmarks.families import process_seconds
-from benchmarks.peers_methods import METHODS, Predict, Trained
-from benchmarks.peers_training import TASKS, Plan, Shop, Task
+from benchmarks.libraries_methods import METHODS, Predict, Trained
+from benchmarks.libraries_training import TASKS, Plan, Shop, Task
 from randomset._core.torchvision import before_others
 from randomset.evaluation.accuracy import negative_log_likelihood, top_accuracy
 from randomset.evaluation.calibration import calibration_error, fitted_temperature, tempered
@@ -97,7 +97,7 @@ def price(base: Trained, other: Trained, images: Tensor, rounds: int) -> float:
 def lines(method: Callable[..., object]) -> int:
     """Count the lines of a function and of its helpers in the same file, without heads and docstrings.
 
-    >>> from benchmarks.peers_methods import softmax
+    >>> from benchmarks.libraries_methods import softmax
     >>> lines(softmax)
     5
     """

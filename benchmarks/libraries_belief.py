@@ -5,7 +5,7 @@ must agree to 1e-6 before anything is timed. Libraries that take one belief func
 loop, over as many as a second allows, and their time is scaled to the batch. A number above one says how
 many times as long as `randomset` a library takes.
 
-Run: make peers, or python -m benchmarks.peers_belief
+Run: make libraries, or python -m benchmarks.libraries_belief
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def py_dempster_shafer(one: Tensor, two: Tensor, budget: Budget) -> Work:
     }
 
 
-PEERS: dict[str, Callable[[Tensor, Tensor, Budget], Work]] = {
+BACKENDS: dict[str, Callable[[Tensor, Tensor, Budget], Work]] = {
     "torchbelief": torchbelief,
     "evtools-dst": evtools,
     "py_dempster_shafer": py_dempster_shafer,
@@ -200,12 +200,12 @@ def main() -> None:
     for n, k, count in ((100, 200, arguments.count), (1000, 3000, arguments.count // 10)):
         families.append((f"N = {n}, K = {k}", neighbouring_sets(n, k).with_universal_set(), count))
     print(", ".join(f"{name} {version(name)}" for name in LIBRARIES) + "; one thread, float64\n")
-    print("| sets | operation | functions | randomset, ms | " + " | ".join(PEERS) + " |")
-    print("|---" * (4 + len(PEERS)) + "|")
+    print("| sets | operation | functions | randomset, ms | " + " | ".join(BACKENDS) + " |")
+    print("|---" * (4 + len(BACKENDS)) + "|")
     for name, budget, count in families:
         one, two = random_masses(count, budget, 0), random_masses(count, budget, 1)
         own = ours(one, two, budget)
-        works = {peer: build(one, two, budget) for peer, build in PEERS.items()}
+        works = {name: build(one, two, budget) for name, build in BACKENDS.items()}
         for operation in OPERATIONS:
             (fastest,) = process_seconds(own[operation], rounds=4)
             cells = []

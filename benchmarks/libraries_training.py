@@ -1,4 +1,4 @@
-"""What every method of `benchmarks.peers` shares: data with unknown inputs, a network, and one training loop.
+"""Data with unknown inputs, a network and one training loop, shared by all methods of `benchmarks.libraries`.
 
 The loop has one recipe, the fast one of `randomset train` (AdamW, one cycle of the learning rate, batches of
 128, or of 32 where samples are few), and one of two limits: so many epochs, or so many seconds. Seconds are
