@@ -31,7 +31,8 @@ class Made:
 
     def tables(self, id):
         """Parse table.md: a list of tables, each a list of rows of cells, with the columns first."""
-        tables, previous = [], ""
+        tables: list[list[list[str]]] = []
+        previous = ""
         for line in (self.place(id) / "table.md").read_text(encoding="utf-8").splitlines():
             if line.startswith("|"):
                 if not previous.startswith("|"):

@@ -22,7 +22,7 @@ def evaluation(accuracy, width=True):
 
 
 def test_quality_collects_lists_over_seeds():
-    assert quality([evaluation(0.9), evaluation(0.8)]) == {  # type: ignore[list-item]
+    assert quality([evaluation(0.9), evaluation(0.8)]) == {
         "accuracy": [0.9, 0.8],
         "ece": [0.1, 0.1],
         "nll": [0.5, 0.5],
@@ -41,7 +41,7 @@ def test_quality_collects_lists_over_seeds():
 
 
 def test_quality_without_credal_width():
-    numbers = quality([evaluation(0.9, width=False)])  # type: ignore[list-item]
+    numbers = quality([evaluation(0.9, width=False)])
     assert "width" not in numbers
     assert set(numbers["unknown"]["svhn"]) == {"auroc", "auprc", "entropy"}
 
