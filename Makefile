@@ -45,7 +45,7 @@ bench: $(VENV)/test.stamp  ## the claims of speed, measured side by side
 	for script in prediction power_set repair overlap budgeter training methods; do \
 	  env -u OMP_WAIT_POLICY $(BIN)/python -m benchmarks.$$script || exit 1; done
 
-# The libraries that one would pick instead bring torchvision too, and old packages for second derivatives.
+# The other libraries need torchvision, and old packages for second derivatives.
 .venv-libraries/stamp: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv-libraries
 	.venv-libraries/bin/python -m pip install --quiet -c constraints.txt -e '.[libraries]'
