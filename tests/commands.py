@@ -78,7 +78,7 @@ def _command(program, arguments, cwd, most, extra, out, error):
     import torch
 
     from randomset.cli import app, main
-    from reproduction.__main__ import paper
+    from reproduction.__main__ import app as reproduction
 
     torch.set_num_threads(1)
     if most is not None:
@@ -89,7 +89,7 @@ def _command(program, arguments, cwd, most, extra, out, error):
         resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
     code = 1
     try:
-        main({"randomset": app, "reproduction": paper}[program])
+        main({"randomset": app, "reproduction": reproduction}[program])
         code = 0
     except SystemExit as ended:
         code = int(ended.code or 0)

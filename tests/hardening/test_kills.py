@@ -1,4 +1,4 @@
-"""Commands that are killed, and repeated, end in the same numbers; benchmarks/kills.py does more of it."""
+"""Commands that are killed and resumed give the same numbers; benchmarks/interruptions.py tests more."""
 
 import shutil
 import signal
@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from benchmarks.kills import differences, numbers_of_comparison, numbers_of_evaluation, numbers_of_run
+from benchmarks.interruptions import differences, numbers_of_comparison, numbers_of_evaluation, numbers_of_run
 from tests.commands import run, started
 
 pytestmark = pytest.mark.slow

@@ -1,7 +1,9 @@
-"""Commands that are killed at random moments end, when they are repeated, in the numbers of one that was not.
+"""Kill commands at random moments, repeat them, and compare their results with an uninterrupted run.
 
-`python -m benchmarks.kills --times 50` trains, evaluates and compares on the digits, kills each command with
-SIGKILL again and again, repeats it with what goes on from there, and compares everything but times.
+Trains, evaluates and compares on the digits, kills each command with SIGKILL several times, resumes it, and
+checks that all numbers other than times are the same.
+
+Run: python -m benchmarks.interruptions --times 50
 """
 
 import argparse
@@ -23,18 +25,20 @@ Numbers = dict[str, object]
 
 
 def main() -> None:
-    """Kill as often as was asked for, and say how often that was survived."""
+    """Interrupt commands and report whether the results are the same."""
     options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--times", type=int, default=50, help="how many commands to kill")
-    options.add_argument("--seed", type=int, default=0, help="of the moments")
+    options.add_argument("--times", type=int, default=50, help="number of kills")
+    options.add_argument("--seed", type=int, default=0, help="seed of the random moments")
     given = options.parse_args()
     draw, kills, rounds = random.Random(given.seed), 0, 0
     with TemporaryDirectory() as place:
         whole = Path(place, "whole")
         whole.mkdir()
-        started("--version", cwd=place, place=place).join()  # the process that the others are forked from
+        started(
+            "--version", cwd=place, place=place
+        ).join()  # starts the process that the others are forked from
         truth, lengths = {}, {}
-        for name in _JOURNEYS:
+        for name in _COMMANDS:
             begin = time.perf_counter()
             truth[name], _ = carried_out(name, whole)
             lengths[name] = time.perf_counter() - begin
@@ -43,7 +47,7 @@ def main() -> None:
             print(f"{name}: {lengths[name]:.1f} s without a kill", flush=True)
         while kills < given.times:
             rounds += 1
-            for name in _JOURNEYS:
+            for name in _COMMANDS:
                 home = Path(place, f"{name}-{rounds}")
                 home.mkdir()
                 if name == "evaluate":
@@ -55,12 +59,12 @@ def main() -> None:
                 print(f"{name}: killed {died} times, {wrong or 'the same numbers'}", flush=True)
                 if wrong:
                     raise SystemExit(1)
-    print(f"{kills} kills, {rounds} rounds of {', '.join(_JOURNEYS)}: every number as without a kill.")
+    print(f"{kills} kills, {rounds} rounds of {', '.join(_COMMANDS)}: the same numbers as without kills.")
 
 
 def carried_out(name: str, home: Path, moments: Sequence[float] = ()) -> tuple[Numbers, int]:
-    """Repeat a command until it ends, killed after so many seconds each time; return numbers and kills."""
-    first, again, read = _JOURNEYS[name]
+    """Run a command until it completes, killing it at the given times; return its numbers and the kills."""
+    first, again, read = _COMMANDS[name]
     died = 0
     while True:
         begun = name != "train" or (home / "run" / "config.json").exists()
@@ -79,7 +83,7 @@ def carried_out(name: str, home: Path, moments: Sequence[float] = ()) -> tuple[N
 
 
 def numbers_of_run(home: Path) -> Numbers:
-    """Return what a training leaves, without times."""
+    """Return the results of training, without times."""
     folder = home / "run"
     with (folder / "metrics.csv").open() as file:
         rows = [{k: v for k, v in row.items() if k != "samples_per_second"} for row in csv.DictReader(file)]
@@ -88,7 +92,7 @@ def numbers_of_run(home: Path) -> Numbers:
 
 
 def numbers_of_evaluation(home: Path) -> Numbers:
-    """Return what an evaluation leaves."""
+    """Return the results of an evaluation."""
     return {"evaluation": _plain(json.loads((home / "run" / "evaluation.json").read_text()))}
 
 
@@ -99,21 +103,21 @@ def numbers_of_comparison(home: Path) -> Numbers:
 
 
 def _plain(value: object) -> object:
-    """Leave out what tells times and places."""
+    """Leave out times and paths."""
     if isinstance(value, dict):
         return {name: _plain(part) for name, part in value.items() if name not in _TIMES}
     return [_plain(part) for part in value] if isinstance(value, list) else value
 
 
 def differences(truth: Numbers, found: Numbers) -> list[str]:
-    """Name what is not the same."""
+    """Return the names of numbers that differ."""
     return [name for name in {**truth, **found} if truth.get(name) != found.get(name)]
 
 
 _EVALUATE = ["evaluate", "run", "--no-timing", "--samples", "100"]
 _COMPARE = ["compare", "digits", "--methods", "rsnn,softmax,laplace-bridge", "--seeds", "1", "--no-figures"]
 _COMPARE += _SMALL
-_JOURNEYS: dict[str, tuple[list[str], list[str], Callable[[Path], Numbers]]] = {
+_COMMANDS: dict[str, tuple[list[str], list[str], Callable[[Path], Numbers]]] = {
     "train": (
         ["train", "digits", "--out", "run", "--sets", "5", *_SMALL],
         ["train", "--out", "run", "--resume"],

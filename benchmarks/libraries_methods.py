@@ -1,7 +1,7 @@
-"""The methods of `benchmarks.peers`, one function each, as a user of each library would write them.
+"""The methods of `benchmarks.libraries`, one function each, as a user of each library would write them.
 
-A method takes a `Shop`, trains what it needs there, and returns a function from images to class probabilities
-and scores of uncertainty, higher for less sure. Its first score is the one that its library puts first.
+A method takes an `Experiment`, trains its networks, and returns a function from images to probabilities and
+uncertainty scores (higher is more uncertain). Its first score is the library's preferred one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from benchmarks.peers_training import MEMBERS, Shop
+from benchmarks.libraries_training import MEMBERS, Experiment
 from randomset import Budgeter, RandomSetLoss, RandomSetNetwork, calibrate
 
 Predict = Callable[[Tensor], tuple[Tensor, dict[str, Tensor]]]
@@ -25,29 +25,29 @@ Predict = Callable[[Tensor], tuple[Tensor, dict[str, Tensor]]]
 
 @dataclass(frozen=True)
 class Trained:
-    """What a method made of the training data, and in how many seconds."""
+    """A trained method, and its training time."""
 
     predict: Predict
     seconds: float
 
 
-def random_set(shop: Shop, from_first: bool = False) -> Trained:
-    """RS-NN of `randomset`: a plain network chooses the sets, then the random-set network is trained."""
-    plan, start = shop.plan, time.process_time()
-    plain = shop.network()
-    shop.train(plain, plan=plan.within((plan.seconds or 0) / 2))
+def random_set(experiment: Experiment, from_first: bool = False) -> Trained:
+    """RS-NN of `randomset`: a softmax network chooses the sets, then the random-set network is trained."""
+    plan, start = experiment.plan, time.process_time()
+    plain = experiment.network()
+    experiment.train(plain, plan=plan.within((plan.seconds or 0) / 2))
     with torch.no_grad():
-        features = plain[0](shop.task.train[0])
-    budget = Budgeter(num_sets=20, progress=False).fit(features, shop.task.train[1]).budget_
-    backbone = plain[0] if from_first else shop.network()[0]
+        features = plain[0](experiment.task.train[0])
+    budget = Budgeter(num_sets=20, progress=False).fit(features, experiment.task.train[1]).budget_
+    backbone = plain[0] if from_first else experiment.network()[0]
     network, loss = RandomSetNetwork(backbone, budget), RandomSetLoss(budget)
     spent = time.process_time() - start
-    shop.train(
+    experiment.train(
         network,
         lambda outputs, labels, share: loss(outputs, labels),
         plan.within((plan.seconds or 0) - spent),
     )
-    calibrate(network, TensorDataset(*shop.task.validation), progress=False)
+    calibrate(network, TensorDataset(*experiment.task.validation), progress=False)
     seconds = time.process_time() - start
 
     def predict(images: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
@@ -62,14 +62,14 @@ def random_set(shop: Shop, from_first: bool = False) -> Trained:
     return Trained(predict, seconds)
 
 
-def random_set_from_first(shop: Shop) -> Trained:
-    """RS-NN of `randomset`, starting from the backbone of the plain network that chose the sets."""
-    return random_set(shop, from_first=True)
+def random_set_from_first(experiment: Experiment) -> Trained:
+    """RS-NN of `randomset`, initialised with the backbone of the softmax network that chose the sets."""
+    return random_set(experiment, from_first=True)
 
 
-def softmax(shop: Shop) -> Trained:
-    """The plain network."""
-    network, seconds = shop.softmax
+def softmax(experiment: Experiment) -> Trained:
+    """The softmax network."""
+    network, seconds = experiment.softmax
 
     def predict(images: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         p = network(images).softmax(1)
@@ -79,16 +79,16 @@ def softmax(shop: Shop) -> Trained:
 
 
 @lru_cache(maxsize=1)
-def five_networks(shop: Shop) -> tuple[Any, float]:
-    """Train the members of a deep ensemble together, each from weights of its own."""
+def five_networks(experiment: Experiment) -> tuple[Any, float]:
+    """Train the members of a deep ensemble together, from different initial weights."""
     from torch_uncertainty.methods import deep_ensembles
 
-    ensemble = deep_ensembles(shop.network(), num_estimators=MEMBERS)
-    return ensemble, shop.train(ensemble)
+    ensemble = deep_ensembles(experiment.network(), num_estimators=MEMBERS)
+    return ensemble, experiment.train(ensemble)
 
 
 def averaged(model: nn.Module) -> Predict:
-    """Average the members of a model of TorchUncertainty, and score by its criteria."""
+    """Average the members of a TorchUncertainty model, and apply its criteria."""
     from torch_uncertainty.ood_criteria import MutualInformationCriterion
 
     disagreement = MutualInformationCriterion()
@@ -106,46 +106,46 @@ def averaged(model: nn.Module) -> Predict:
     return predict
 
 
-def deep_ensemble(shop: Shop) -> Trained:
+def deep_ensemble(experiment: Experiment) -> Trained:
     """TorchUncertainty: five networks."""
-    ensemble, seconds = five_networks(shop)
+    ensemble, seconds = five_networks(experiment)
     return Trained(averaged(ensemble), seconds)
 
 
-def packed_ensemble(shop: Shop) -> Trained:
+def packed_ensemble(experiment: Experiment) -> Trained:
     """TorchUncertainty: four small networks inside layers that are twice as wide."""
     from torch_uncertainty.layers import PackedConv2d, PackedLinear
 
-    torch.manual_seed(shop.seed)
+    torch.manual_seed(experiment.seed)
     packing: dict[str, Any] = {"alpha": 2, "num_estimators": 4}
     network = nn.Sequential(
         *(PackedConv2d(1, 32, 3, padding=1, first=True, **packing), nn.MaxPool2d(2), nn.ReLU()),
         *(PackedConv2d(32, 64, 3, padding=1, **packing), nn.MaxPool2d(2), nn.ReLU(), nn.Flatten()),
-        *(PackedLinear(64 * (shop.task.image_size // 4) ** 2, 128, **packing), nn.ReLU()),
-        PackedLinear(128, shop.task.classes, last=True, **packing),
+        *(PackedLinear(64 * (experiment.task.image_size // 4) ** 2, 128, **packing), nn.ReLU()),
+        PackedLinear(128, experiment.task.classes, last=True, **packing),
     ).to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # as the backbone is
-    return Trained(averaged(network), shop.train(network))
+    return Trained(averaged(network), experiment.train(network))
 
 
-def dropout(shop: Shop) -> Trained:
-    """TorchUncertainty: dropout that stays on, 16 passes."""
+def dropout(experiment: Experiment) -> Trained:
+    """TorchUncertainty: Monte Carlo dropout with 16 forward passes."""
     from torch_uncertainty.methods import mc_dropout
 
-    network = mc_dropout(shop.network(dropout=0.2), num_estimators=16)
-    return Trained(averaged(network), shop.train(network))
+    network = mc_dropout(experiment.network(dropout=0.2), num_estimators=16)
+    return Trained(averaged(network), experiment.train(network))
 
 
-def laplace(shop: Shop) -> Trained:
-    """laplace-torch: a Gaussian posterior of the last layer, its prior by the validation data."""
+def laplace(experiment: Experiment) -> Trained:
+    """laplace-torch: a Gaussian posterior of the last layer, its prior tuned on validation data."""
     from laplace import Laplace
 
-    network, seconds = shop.softmax
+    network, seconds = experiment.softmax
     start = time.process_time()
-    # It flattens weights by views, for which they must lie in torch's usual order.
+    # It flattens weights with views, which need contiguous memory.
     plain = copy.deepcopy(network).to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
     posterior = Laplace(plain, "classification", subset_of_weights="last_layer", hessian_structure="kron")
-    posterior.fit(DataLoader(TensorDataset(*shop.task.train), 128))
-    held = DataLoader(TensorDataset(*shop.task.validation), 500)
+    posterior.fit(DataLoader(TensorDataset(*experiment.task.train), 128))
+    held = DataLoader(TensorDataset(*experiment.task.validation), 500)
     posterior.optimize_prior_precision(method="gridsearch", link_approx="probit", val_loader=held)
 
     def predict(images: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
@@ -155,13 +155,13 @@ def laplace(shop: Shop) -> Trained:
     return Trained(predict, seconds + time.process_time() - start)
 
 
-def detector(name: str) -> Callable[[Shop], Trained]:
-    """Return the method that scores the features or logits of the plain network by a detector."""
+def detector(name: str) -> Callable[[Experiment], Trained]:
+    """Return the method that scores features or logits of the softmax network with a detector."""
 
-    def method(shop: Shop) -> Trained:
+    def method(experiment: Experiment) -> Trained:
         from pytorch_ood import detector as library
 
-        (backbone, layer), seconds = shop.softmax
+        (backbone, layer), seconds = experiment.softmax
         start = time.process_time()
         if name == "ViM":
             found = library.ViM(backbone, 64, layer.weight, layer.bias)
@@ -170,7 +170,7 @@ def detector(name: str) -> Callable[[Shop], Trained]:
         logits = isinstance(found, library.EnergyBased)
         if not logits:
             with torch.no_grad():
-                found.fit_features(backbone(shop.task.train[0]), shop.task.train[1])
+                found.fit_features(backbone(experiment.task.train[0]), experiment.task.train[1])
 
         def predict(images: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
             features = backbone(images)
@@ -183,18 +183,18 @@ def detector(name: str) -> Callable[[Shop], Trained]:
     return method
 
 
-def evidential(shop: Shop) -> Trained:
+def evidential(experiment: Experiment) -> Trained:
     """probly: outputs as evidence for a Dirichlet; evidence for wrong classes costs ever more."""
     from probly.losses import EvidentialKLDivergence, EvidentialLogLoss
     from probly.quantification.classification import evidential_uncertainty
     from probly.representation.classification import Evidential
 
-    network, loss, wrong = Evidential(shop.network()), EvidentialLogLoss(), EvidentialKLDivergence()
+    network, loss, wrong = Evidential(experiment.network()), EvidentialLogLoss(), EvidentialKLDivergence()
 
     def annealed(outputs: Tensor, labels: Tensor, share: float) -> Tensor:
         return loss(outputs, labels) + share * wrong(outputs, labels)
 
-    seconds = shop.train(network, annealed)
+    seconds = experiment.train(network, annealed)
 
     def predict(images: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         evidence = network.predict_representation(images)
@@ -208,16 +208,16 @@ def evidential(shop: Shop) -> Trained:
     return Trained(predict, seconds)
 
 
-def credal_ensemble(shop: Shop) -> Trained:
+def credal_ensemble(experiment: Experiment) -> Trained:
     """probly: the credal set between the lowest and highest probabilities of the same five networks.
 
-    Its entropies are found by an optimiser, twice for each image.
+    Its entropies need two numerical optimisations per image.
     """
     from probly.quantification.classification import lower_entropy, upper_entropy
     from probly.representation.classification.credalensembling import CredalEnsembling
 
-    members, seconds = five_networks(shop)
-    ensemble = CredalEnsembling(shop.network(), MEMBERS).eval()
+    members, seconds = five_networks(experiment)
+    ensemble = CredalEnsembling(experiment.network(), MEMBERS).eval()
     ensemble.models.load_state_dict(members.core_models.state_dict())
 
     def predict(images: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
@@ -229,13 +229,13 @@ def credal_ensemble(shop: Shop) -> Trained:
     return Trained(predict, seconds)
 
 
-def mass_head(shop: Shop, focal: str | None = None) -> Trained:
-    """torchbelief: a softmax over singletons and Θ, or other sets, by the likelihood of its BetP."""
+def mass_head(experiment: Experiment, focal: str | None = None) -> Trained:
+    """torchbelief: a softmax over singletons and Θ, or other sets, trained by the likelihood of BetP."""
     import torchbelief as library
 
-    network, frame = shop.network(), library.Frame(shop.task.classes)
+    network, frame = experiment.network(), library.Frame(experiment.task.classes)
     network[1] = library.MassHead(network[0].num_features, frame, focal)
-    seconds = shop.train(network, lambda mass, labels, share: library.pignistic_nll(mass, labels, frame))
+    seconds = experiment.train(network, lambda mass, y, share: library.pignistic_nll(mass, y, frame))
 
     def predict(images: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         mass = network(images)
@@ -249,12 +249,12 @@ def mass_head(shop: Shop, focal: str | None = None) -> Trained:
     return Trained(predict, seconds)
 
 
-def every_mass_head(shop: Shop) -> Trained:
+def every_mass_head(experiment: Experiment) -> Trained:
     """torchbelief: a softmax over every set of classes."""
-    return mass_head(shop, "all")
+    return mass_head(experiment, "all")
 
 
-METHODS: dict[str, Callable[[Shop], Trained]] = {
+METHODS: dict[str, Callable[[Experiment], Trained]] = {
     "randomset: RS-NN": random_set,
     "randomset: RS-NN, from first": random_set_from_first,
     "torch: softmax": softmax,

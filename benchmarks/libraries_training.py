@@ -1,9 +1,9 @@
-"""What every method of `benchmarks.peers` shares: data with unknown inputs, a network, and one training loop.
+"""Data with unknown inputs, a network and one training loop, shared by all methods of `benchmarks.libraries`.
 
 The loop has one recipe, the fast one of `randomset train` (AdamW, one cycle of the learning rate, batches of
-128, or of 32 where samples are few), and one of two limits: so many epochs, or so many seconds. Seconds are
-those of the process on one thread, so that what else the machine does takes nothing away from a method; the
-learning rate follows the clock, so that the cycle ends with the time.
+128, or 32 for small data sets), and stops after a number of epochs or seconds. Seconds are process time on
+one thread, which other work on the machine does not affect; the learning rate follows the clock, so that the
+cycle ends with the time.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from randomset.training.config import TrainConfig
 MEMBERS = 5
 
 Loss = Callable[[Tensor, Tensor, float], Tensor]
-"""Outputs, labels, and the share of the training that is over → the loss."""
+"""Outputs, labels and the fraction of training completed → the loss."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How long a training is: epochs, or seconds if they are given."""
+    """The length of training: epochs, or seconds if given."""
 
     epochs: int = 30
     seconds: float | None = None
 
     def within(self, seconds: float) -> Plan:
-        """Return the same with other seconds, where seconds count."""
+        """Return the plan with another number of seconds, if it counts seconds."""
         return self if self.seconds is None else replace(self, seconds=max(seconds, 0.0))
 
     def share(self, step: int, steps: int, spent: float) -> float:
-        """Return which share of a training is over after so many steps, of so many an epoch, and seconds.
+        """Return the fraction of training completed, given steps, steps per epoch and seconds spent.
 
         >>> Plan(epochs=2).share(5, 10, 100.0), Plan(seconds=8.0).share(5, 10, 2.0)
         (0.25, 0.25)
@@ -51,7 +51,7 @@ class Plan:
 
 
 def one_cycle(share: float) -> float:
-    """Return the learning rate as a share of the highest: up for a quarter of the training, then down to 0.
+    """Return the learning rate relative to its maximum: up for a quarter of training, then down to 0.
 
     >>> [round(one_cycle(share), 2) for share in (0.0, 0.25, 1.0)]
     [0.04, 1.0, 0.0]
@@ -70,7 +70,7 @@ def train(
     seed: int = 0,
     clock: Callable[[], float] = time.process_time,
 ) -> float:
-    """Train in place until the plan is over; return the seconds that it took."""
+    """Train in place until the plan is completed; return the seconds spent."""
     recipe = TrainConfig().plan(len(images))
     optimizer = recipe.optimizer_for([model])
     order = torch.Generator().manual_seed(seed)
@@ -91,13 +91,13 @@ def train(
 
 
 def cross_entropy(outputs: Tensor, labels: Tensor, share: float = 0.0) -> Tensor:
-    """Return the cross-entropy; outputs of several members, one below the other, share the labels."""
+    """Return the cross-entropy; stacked outputs of several members share the labels."""
     return nn.functional.cross_entropy(outputs, labels.repeat(len(outputs) // len(labels)))
 
 
 @dataclass(frozen=True)
 class Task:
-    """Standardised images with labels to learn from, to validate and to test, and unknown images by name."""
+    """Standardised training, validation and test images with labels, and unknown images by name."""
 
     train: tuple[Tensor, Tensor]
     validation: tuple[Tensor, Tensor]
@@ -107,7 +107,7 @@ class Task:
 
     @property
     def image_size(self) -> int:
-        """Pixels a side."""
+        """Height and width in pixels."""
         return self.train[0].shape[-1]
 
 
@@ -121,7 +121,7 @@ def digits(seed: int) -> Task:
 
 
 def mnist(seed: int, samples: int = 10_000, tested: int = 4_000) -> Task:
-    """Return a part of MNIST; unknown are as many test images of Fashion-MNIST and of KMNIST."""
+    """Return a subset of MNIST; test images of Fashion-MNIST and KMNIST are unknown."""
     data = load_source("mnist")
     order = torch.randperm(len(data), generator=torch.Generator().manual_seed(seed))
     test, fashion, kmnist = (
@@ -152,7 +152,7 @@ def _standardised(
 
 
 @dataclass(eq=False)
-class Shop:
+class Experiment:
     """A task with a plan and a seed, and the softmax network that several methods build on."""
 
     task: Task
@@ -160,7 +160,7 @@ class Shop:
     seed: int
 
     def network(self, dropout: float = 0.0) -> nn.Sequential:
-        """Build the backbone with a linear layer, from the seed."""
+        """Build the backbone with a linear layer, initialised from the seed."""
         torch.manual_seed(self.seed)
         backbone = small_cnn(image_size=self.task.image_size, dropout=dropout)
         return nn.Sequential(backbone, nn.Linear(backbone.num_features, self.task.classes))
@@ -171,6 +171,6 @@ class Shop:
 
     @cached_property
     def softmax(self) -> tuple[nn.Sequential, float]:
-        """The plain network, and the seconds of its training."""
+        """The softmax network, and its training time."""
         network = self.network()
         return network, self.train(network)

@@ -1,10 +1,10 @@
-"""`randomset` beside the libraries that one would pick instead, on the same network, data and budget of time.
+"""Compare `randomset` with other uncertainty libraries on the same network, data and time budget.
 
-Every method trains the same small convolutional network (a packed ensemble its own likeness of it) by the
-same loop and recipe, either for as many epochs or for as many seconds on one thread; every number is
-computed by one function. Unknown inputs are the positive class, and scores grow with uncertainty.
+Every method trains the same small convolutional network (the packed ensemble, an equivalent of it) with the
+same loop and recipe, for the same number of epochs or seconds on one thread; one function computes all
+numbers. Unknown inputs are the positive class, and scores grow with uncertainty.
 
-Run: make peers, or python -m benchmarks.peers --task digits --seeds 3
+Run: make libraries, or python -m benchmarks.libraries --task digits --seeds 3
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ import torch
 from torch import Tensor
 
 from benchmarks.families import process_seconds
-from benchmarks.peers_methods import METHODS, Predict, Trained
-from benchmarks.peers_training import TASKS, Plan, Shop, Task
+from benchmarks.libraries_methods import METHODS, Predict, Trained
+from benchmarks.libraries_training import TASKS, Experiment, Plan, Task
 from randomset._core.torchvision import import_torchvision_first
 from randomset.evaluation.accuracy import negative_log_likelihood, top_accuracy
 from randomset.evaluation.calibration import calibration_error, fitted_temperature, tempered
@@ -65,28 +65,28 @@ def predictions(predict: Predict, images: Tensor, batch: int = 500) -> tuple[Ten
 
 
 def measured(model: Trained, task: Task) -> Numbers:
-    """Measure one trained method: the only code that computes a number of the tables."""
-    held, labels = predictions(model.predict, task.validation[0])[0], task.test[1]
+    """Measure a trained method; all numbers of the tables are computed here."""
+    held_out, labels = predictions(model.predict, task.validation[0])[0], task.test[1]
     p, known = predictions(model.predict, task.test[0])
-    even = tempered(p, fitted_temperature(held, task.validation[1]))
-    found: Numbers = {
+    scaled = tempered(p, fitted_temperature(held_out, task.validation[1]))
+    numbers: Numbers = {
         "accuracy": top_accuracy(p, labels),
         "nll": negative_log_likelihood(p, labels),
         "ece": calibration_error(p, labels),
-        "tempered nll": negative_log_likelihood(even, labels),
-        "tempered ece": calibration_error(even, labels),
+        "tempered nll": negative_log_likelihood(scaled, labels),
+        "tempered ece": calibration_error(scaled, labels),
         "scores": {name: {} for name in known},
     }
     for unknown, images in task.unknown.items():
         _, scores = predictions(model.predict, images)
         for name, score in scores.items():
-            told = detection(known[name], score)
-            found["scores"][name][unknown] = (told.auroc, told.auprc)
-    return found
+            areas = detection(known[name], score)
+            numbers["scores"][name][unknown] = (areas.auroc, areas.auprc)
+    return numbers
 
 
 def price(base: Trained, other: Trained, images: Tensor, rounds: int) -> float:
-    """Return the time of a prediction with its scores, in units of the plain network's, taking turns."""
+    """Return the time of a prediction with its scores, relative to the softmax network, taking turns."""
     with torch.no_grad():
         own, others = process_seconds(
             lambda: base.predict(images), lambda: other.predict(images), rounds=rounds
@@ -95,9 +95,9 @@ def price(base: Trained, other: Trained, images: Tensor, rounds: int) -> float:
 
 
 def lines(method: Callable[..., object]) -> int:
-    """Count the lines of a function and of its helpers in the same file, without heads and docstrings.
+    """Count the lines of a function and its helpers in the same file, without signatures and docstrings.
 
-    >>> from benchmarks.peers_methods import softmax
+    >>> from benchmarks.libraries_methods import softmax
     >>> lines(softmax)
     5
     """
@@ -113,13 +113,13 @@ def lines(method: Callable[..., object]) -> int:
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Write Markdown."""
+    """Format a Markdown table."""
     written = ["| " + " | ".join(row) + " |" for row in (heads, *rows)]
     return "\n".join([written[0], "|---" * len(heads) + "|", *written[1:]])
 
 
 def qualities(results: dict[str, list[Numbers]]) -> str:
-    """Write one row for each method: how right, how calibrated, at what price."""
+    """Format one row per method: accuracy, calibration and cost."""
     rows = []
     for method, each in results.items():
         cells = [
@@ -131,7 +131,7 @@ def qualities(results: dict[str, list[Numbers]]) -> str:
 
 
 def detections(results: dict[str, list[Numbers]]) -> str:
-    """Write one row for each score of each method: AUROC and AUPRC in per cent, unknown inputs positive."""
+    """Format one row per score of each method: AUROC and AUPRC in percent, unknown inputs positive."""
     first = next(iter(results.values()))[0]["scores"]
     unknown = list(next(iter(first.values())))
     rows = []
@@ -150,17 +150,17 @@ def detections(results: dict[str, list[Numbers]]) -> str:
 def run(
     task: str, plan: Plan, seeds: int, methods: Sequence[str], rounds: int, keep: Path | None = None
 ) -> dict[str, list[Numbers]]:
-    """Train and measure every method on every seed, but for what a file already has."""
+    """Train and measure every method with every seed, reusing the results in the file `keep`."""
     kept: dict[str, Numbers] = json.loads(keep.read_text()) if keep is not None and keep.exists() else {}
     results: dict[str, list[Numbers]] = {name: [] for name in methods}
     for seed in range(seeds):
-        shop = Shop(TASKS[task](seed), plan, seed)
+        experiment = Experiment(TASKS[task](seed), plan, seed)
         for name in methods:
-            start, images = time.perf_counter(), shop.task.test[0]
+            start, images = time.perf_counter(), experiment.task.test[0]
             key = f"{task}, {plan}, seed {seed}: {name}"
             if key not in kept:
-                plain, model = METHODS["torch: softmax"](shop), METHODS[name](shop)
-                found = measured(model, shop.task) | {"seconds": model.seconds}
+                plain, model = METHODS["torch: softmax"](experiment), METHODS[name](experiment)
+                found = measured(model, experiment.task) | {"seconds": model.seconds}
                 found["one"] = price(plain, model, images[:1], 4 * rounds)
                 found["many"] = price(plain, model, images[:100], rounds)
                 kept[key] = found
@@ -177,12 +177,12 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--task", choices=list(TASKS), default="digits")
-    parser.add_argument("--epochs", type=int, default=30, help="how long each network is trained")
-    parser.add_argument("--seconds", type=float, help="how long each method trains, instead of epochs")
+    parser.add_argument("--epochs", type=int, default=30, help="epochs per network")
+    parser.add_argument("--seconds", type=float, help="training time per method, instead of epochs")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--rounds", type=int, default=5, help="how often predictions take turns")
-    parser.add_argument("--methods", default="", help="only those whose name has one of these, by commas")
-    parser.add_argument("--keep", type=Path, help="a file for what was measured, so that it is not again")
+    parser.add_argument("--rounds", type=int, default=5, help="timing rounds")
+    parser.add_argument("--methods", default="", help="comma-separated parts of method names; default: all")
+    parser.add_argument("--keep", type=Path, help="file that stores results for reuse")
     arguments = parser.parse_args()
     warnings.filterwarnings("ignore", category=UserWarning)
     import_torchvision_first()

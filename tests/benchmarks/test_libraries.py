@@ -1,4 +1,4 @@
-"""The comparison with other libraries measures what it says; none of them needs to be here."""
+"""The comparison with other libraries, tested without them."""
 
 import subprocess
 import sys
@@ -7,14 +7,14 @@ import pytest
 import torch
 from torch import nn
 
-from benchmarks import peers, peers_belief
-from benchmarks.peers_methods import METHODS, Trained, softmax
-from benchmarks.peers_training import Plan, Shop, Task, cross_entropy, digits, one_cycle, train
+from benchmarks import libraries, libraries_belief
+from benchmarks.libraries_methods import METHODS, Trained, softmax
+from benchmarks.libraries_training import Experiment, Plan, Task, cross_entropy, digits, one_cycle, train
 from randomset import Budget
 
 
 class Clock:
-    """Every look at it takes a quarter of a second."""
+    """A clock that advances by a quarter of a second per call."""
 
     def __init__(self):
         self.time = -0.25
@@ -38,7 +38,7 @@ def blobs():
     return torch.randn(300, 3, generator=torch.Generator().manual_seed(0)) + 4 * labels[:, None], labels
 
 
-def test_training_stops_when_its_seconds_are_over(blobs):
+def test_training_stops_after_its_seconds(blobs):
     images, labels = blobs
     shares: list[float] = []
     spent = train(nn.Linear(3, 2), counting(shares), images, labels, Plan(seconds=2.0), clock=Clock())
@@ -58,7 +58,7 @@ def test_training_stops_after_its_epochs(blobs):
     assert cross_entropy(model(images), labels) < before
 
 
-def test_no_seconds_are_no_training(blobs):
+def test_zero_seconds_leave_the_weights_unchanged(blobs):
     images, labels = blobs
     model = nn.Linear(3, 2)
     before = model.weight.clone()
@@ -90,7 +90,7 @@ def worked_example():
 
 
 def test_numbers_of_the_worked_example():
-    found = peers.measured(*worked_example())
+    found = libraries.measured(*worked_example())
     assert found["accuracy"] == 0.75
     assert found["nll"] == pytest.approx(-torch.tensor([0.9, 0.8, 0.7, 0.4]).log().mean().item(), abs=1e-6)
     # 0.35 is above three of the four known scores, 0.9 above all: 7 of 8 pairs are in order.
@@ -102,58 +102,58 @@ def test_numbers_of_the_worked_example():
 
 def test_tables_have_means_and_spreads():
     model, task = worked_example()
-    found = peers.measured(model, task) | {"seconds": 1.0, "one": 1.0, "many": 1.0}
+    found = libraries.measured(model, task) | {"seconds": 1.0, "one": 1.0, "many": 1.0}
     other = found | {"accuracy": 0.65}
-    assert "| torch: softmax | 70.00 ± 7.07 |" in peers.qualities({"torch: softmax": [found, other]})
+    assert "| torch: softmax | 70.00 ± 7.07 |" in libraries.qualities({"torch: softmax": [found, other]})
     row = "| torch: softmax | own | 87.50 ± 0.00 | 83.33 ± 0.00 |"
-    assert row in peers.detections({"torch: softmax": [found, other]})
+    assert row in libraries.detections({"torch: softmax": [found, other]})
 
 
 def test_lines_count_helpers():
-    assert peers.lines(softmax) == 5
+    assert libraries.lines(softmax) == 5
     ensemble = METHODS["TorchUncertainty: deep ensemble"]
-    assert peers.lines(ensemble) > 10  # its own two, and those of the helpers
+    assert libraries.lines(ensemble) > 10  # its own two, and those of the helpers
 
 
 @pytest.mark.slow
-def test_the_two_methods_without_other_libraries_run(tmp_path):
+def test_methods_without_other_libraries_run(tmp_path):
     methods = ["randomset: RS-NN", "torch: softmax"]
     kept = tmp_path / "kept.json"
-    results = peers.run("digits", Plan(epochs=3), 1, methods, 2, kept)
+    results = libraries.run("digits", Plan(epochs=3), 1, methods, 2, kept)
     assert results["torch: softmax"][0]["accuracy"] > 0.5
     assert set(results["randomset: RS-NN"][0]["scores"]) == {"entropy", "credal width", "non-specificity"}
-    again = peers.run("digits", Plan(epochs=3), 1, methods, 2, kept)
-    assert peers.qualities(again) == peers.qualities(results)  # from the file
+    again = libraries.run("digits", Plan(epochs=3), 1, methods, 2, kept)
+    assert libraries.qualities(again) == libraries.qualities(results)  # from the file
 
 
-def test_digits_keep_two_classes_out():
+def test_digits_hold_out_two_classes():
     task = digits(0)
     assert task.classes == int(task.train[1].max()) + 1 == 8
     assert len(task.unknown["8 and 9"]) == 354
-    assert Shop(task, Plan(), 0).network()(task.test[0][:2]).shape == (2, 8)
+    assert Experiment(task, Plan(), 0).network()(task.test[0][:2]).shape == (2, 8)
 
 
-def test_sets_by_their_bits():
+def test_sets_as_bit_masks():
     budget = Budget.from_sets([{0, 2}, {0, 1, 2}], 3)
-    assert peers_belief.codes(budget).tolist() == [1, 2, 4, 5, 7]
-    spread = peers_belief.dense(torch.tensor([[0.1, 0.2, 0.3, 0.4, 0.0]]), budget)
+    assert libraries_belief.codes(budget).tolist() == [1, 2, 4, 5, 7]
+    spread = libraries_belief.dense(torch.tensor([[0.1, 0.2, 0.3, 0.4, 0.0]]), budget)
     assert spread.tolist()[0] == pytest.approx([0, 0.1, 0.2, 0, 0.3, 0.4, 0, 0])
 
 
 def test_results_that_differ_are_not_timed():
     budget = Budget.powerset(3)
-    one, two = (peers_belief.random_masses(4, budget, seed) for seed in (0, 1))
-    base = peers_belief.ours(one, two, budget)["belief"]
-    same = peers_belief.Alone(lambda i: base()[i], lambda found: found)
-    assert peers_belief.compared(base, same, 4, 0.01) > 0
-    wrong = peers_belief.Batched(lambda: base() + 1e-5)
+    one, two = (libraries_belief.random_masses(4, budget, seed) for seed in (0, 1))
+    base = libraries_belief.ours(one, two, budget)["belief"]
+    same = libraries_belief.Single(lambda i: base()[i], lambda found: found)
+    assert libraries_belief.compared(base, same, 4, 0.01) > 0
+    wrong = libraries_belief.Batched(lambda: base() + 1e-5)
     with pytest.raises(AssertionError, match="tolerance"):
-        peers_belief.compared(base, wrong, 4, 0.01)
+        libraries_belief.compared(base, wrong, 4, 0.01)
 
 
 @pytest.mark.slow
-def test_other_libraries_are_imported_late():
-    code = "import sys, benchmarks.peers, benchmarks.peers_belief; print(*sys.modules)"
+def test_other_libraries_are_imported_lazily():
+    code = "import sys, benchmarks.libraries, benchmarks.libraries_belief; print(*sys.modules)"
     seen = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout.split()

@@ -1,11 +1,10 @@
-"""Arithmetic of belief functions beside other libraries: transforms, pignistic probability, Dempster's rule.
+"""Compare belief arithmetic with other libraries: transforms, pignistic probability, Dempster's rule.
 
-Every library gets the same masses in the form that it likes best, prepared before the clock starts, and all
-must agree to 1e-6 before anything is timed. Libraries that take one belief function at a time are called in a
-loop, over as many as a second allows, and their time is scaled to the batch. A number above one says how
-many times as long as `randomset` a library takes.
+Every library gets the same masses in its preferred format, prepared before timing, and all results must agree
+to 1e-6. Libraries that take one belief function at a time are called in a loop for about a second, and their
+time is scaled to the batch. Results are times relative to `randomset`; above one, the library is slower.
 
-Run: make peers, or python -m benchmarks.peers_belief
+Run: make libraries, or python -m benchmarks.libraries_belief
 """
 
 from __future__ import annotations
@@ -32,22 +31,22 @@ LIBRARIES = ("randomset", "torchbelief", "evtools-dst", "py_dempster_shafer")
 
 @dataclass(frozen=True)
 class Batched:
-    """An operation on all belief functions at once."""
+    """An operation on a batch of belief functions."""
 
     run: Callable[[], Tensor]
     read: Callable[[Tensor], Tensor] = lambda found: found
 
 
 @dataclass(frozen=True)
-class Alone:
-    """An operation on one belief function; `read` gives its values in the budget's order."""
+class Single:
+    """An operation on one belief function; `read` returns its values in the budget's order."""
 
     run: Callable[[int], Any]
     read: Callable[[Any], Any]
 
 
-Work = dict[str, Batched | Alone | str]
-"""What a library does for each operation, or why it cannot."""
+Work = dict[str, Batched | Single | str]
+"""The operations of a library, or the reason why it lacks one."""
 
 
 def random_masses(count: int, budget: Budget, seed: int) -> Tensor:
@@ -68,7 +67,7 @@ def ours(one: Tensor, two: Tensor, budget: Budget) -> dict[str, Callable[[], Ten
 
 
 def torchbelief(one: Tensor, two: Tensor, budget: Budget) -> Work:
-    """Batches over the power set of at most 16 classes, sets by their bits; sparse masses to 62."""
+    """Batches over the power set of at most 16 classes, sets as bit masks; sparse masses up to 62."""
     import torchbelief as library
 
     if budget.num_classes > 62:
@@ -103,21 +102,21 @@ def evtools(one: Tensor, two: Tensor, budget: Budget) -> Work:
 
     if budget.num_classes > 16:
         cannot: Work = dict.fromkeys(OPERATIONS, f"cannot: 2^{budget.num_classes}")
-        return cannot | {"Dempster": Alone(lambda i: combine(*pairs[i % len(pairs)]), of_sets)}
+        return cannot | {"Dempster": Single(lambda i: combine(*pairs[i % len(pairs)]), of_sets)}
     place, arrays = codes(budget), dense(one, budget).numpy()
     transforms = {"belief": mtobel, "plausibility": mtopl, "commonality": mtoq}
 
-    def transformed(transform: Callable[[Any], Any]) -> Alone:
-        return Alone(lambda i: transform(arrays[i]), lambda found: found[place])
+    def transformed(transform: Callable[[Any], Any]) -> Single:
+        return Single(lambda i: transform(arrays[i]), lambda found: found[place])
 
     work: Work = {name: transformed(transform) for name, transform in transforms.items()}
-    work["pignistic"] = Alone(lambda i: betp(arrays[i]), lambda found: found)
-    work["Dempster"] = Alone(lambda i: combine(*pairs[i % len(pairs)], method="dense"), of_sets)
+    work["pignistic"] = Single(lambda i: betp(arrays[i]), lambda found: found)
+    work["Dempster"] = Single(lambda i: combine(*pairs[i % len(pairs)], method="dense"), of_sets)
     return work
 
 
 def py_dempster_shafer(one: Tensor, two: Tensor, budget: Budget) -> Work:
-    """One belief function as a dictionary of sets, asked for every set of the budget."""
+    """One belief function as a dictionary of sets, queried for every set of the budget."""
     from pyds import MassFunction
 
     sets = [frozenset(members) for members in budget.sets]
@@ -126,29 +125,29 @@ def py_dempster_shafer(one: Tensor, two: Tensor, budget: Budget) -> Work:
         for masses in (one, two)
     )
 
-    def asked(question: str) -> Alone:
+    def query(name: str) -> Single:
         def run(i: int) -> list[float]:
-            answer = getattr(first[i % len(first)], question)
-            return [answer(members) for members in sets]
+            function = getattr(first[i % len(first)], name)
+            return [function(members) for members in sets]
 
-        return Alone(run, lambda found: found)
+        return Single(run, lambda found: found)
 
     return {
-        "belief": asked("bel"),
-        "plausibility": asked("pl"),
-        "commonality": asked("q"),
-        "pignistic": Alone(
+        "belief": query("bel"),
+        "plausibility": query("pl"),
+        "commonality": query("q"),
+        "pignistic": Single(
             lambda i: first[i % len(first)].pignistic(),
             lambda found: [found[frozenset([c])] for c in range(budget.num_classes)],
         ),
-        "Dempster": Alone(
+        "Dempster": Single(
             lambda i: first[i % len(first)].combine_conjunctive(second[i % len(second)]),
             lambda found: [found[members] for members in sets],
         ),
     }
 
 
-PEERS: dict[str, Callable[[Tensor, Tensor, Budget], Work]] = {
+BACKENDS: dict[str, Callable[[Tensor, Tensor, Budget], Work]] = {
     "torchbelief": torchbelief,
     "evtools-dst": evtools,
     "py_dempster_shafer": py_dempster_shafer,
@@ -156,19 +155,19 @@ PEERS: dict[str, Callable[[Tensor, Tensor, Budget], Work]] = {
 
 
 def codes(budget: Budget) -> Tensor:
-    """Return the number of each set whose bits are its members."""
+    """Return each set as a bit mask of its members."""
     return torch.tensor([sum(1 << c for c in members) for members in budget.sets])
 
 
 def dense(mass: Tensor, budget: Budget) -> Tensor:
-    """Spread masses over all sets (… × 2^N), the empty one first."""
+    """Expand masses to the power set (… × 2^N), with the empty set first."""
     every = mass.new_zeros(len(mass), 2**budget.num_classes)
     every[:, codes(budget)] = mass
     return every
 
 
-def compared(base: Callable[[], Tensor], work: Batched | Alone, count: int, patience: float) -> float:
-    """Return how many times as long as `base` a library takes for so many belief functions, if it agrees."""
+def compared(base: Callable[[], Tensor], work: Batched | Single, count: int, patience: float) -> float:
+    """Check that a library agrees with `base`, and return its time for `count` functions relative to it."""
     expected = base()
     if isinstance(work, Batched):
         np.testing.assert_allclose(work.read(work.run()), expected, atol=1e-6)
@@ -192,20 +191,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--count", type=int, default=1000, help="how many belief functions")
-    parser.add_argument("--patience", type=float, default=1.0, help="seconds for a loop")
+    parser.add_argument("--count", type=int, default=1000, help="number of belief functions")
+    parser.add_argument("--patience", type=float, default=1.0, help="seconds per loop")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     families = [(f"all sets of {n}", Budget.powerset(n), arguments.count) for n in (8, 10, 12)]
     for n, k, count in ((100, 200, arguments.count), (1000, 3000, arguments.count // 10)):
         families.append((f"N = {n}, K = {k}", neighbouring_sets(n, k).with_universal_set(), count))
     print(", ".join(f"{name} {version(name)}" for name in LIBRARIES) + "; one thread, float64\n")
-    print("| sets | operation | functions | randomset, ms | " + " | ".join(PEERS) + " |")
-    print("|---" * (4 + len(PEERS)) + "|")
+    print("| sets | operation | functions | randomset, ms | " + " | ".join(BACKENDS) + " |")
+    print("|---" * (4 + len(BACKENDS)) + "|")
     for name, budget, count in families:
         one, two = random_masses(count, budget, 0), random_masses(count, budget, 1)
         own = ours(one, two, budget)
-        works = {peer: build(one, two, budget) for peer, build in PEERS.items()}
+        works = {name: build(one, two, budget) for name, build in BACKENDS.items()}
         for operation in OPERATIONS:
             (fastest,) = process_seconds(own[operation], rounds=4)
             cells = []
