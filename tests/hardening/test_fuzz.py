@@ -276,7 +276,9 @@ def test_a_command_that_meets_damaged_checkpoints(tmp_path):
     (folder / "checkpoints" / "last.ckpt").write_bytes(pickle.dumps(Path))
     done = run("train", "--out", "run", "--resume", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "Going on from the one before it, run/checkpoints/previous.ckpt, after epoch 1" in done.stderr
+    assert (
+        "Resuming from the previous checkpoint, run/checkpoints/previous.ckpt, after epoch 1" in done.stderr
+    )
     assert (folder / "test.json").read_bytes() == tested
     (folder / "test.json").unlink()
     for name in ("last.ckpt", "previous.ckpt"):
@@ -286,7 +288,7 @@ def test_a_command_that_meets_damaged_checkpoints(tmp_path):
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
     assert "last.ckpt" in done.stderr.splitlines()[-1]
-    assert "Start anew in another folder" in done.stderr
+    assert "Start again in another folder" in done.stderr
     after = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     assert {path: part for path, part in after.items() if path.name != "seconds.json"} == {
         path: part for path, part in before.items() if path.name != "seconds.json"

@@ -108,7 +108,7 @@ class TestFrozen:
             settings(weights), source.inputs, source.labels, source.classes,
             rows=rest, val_rows=held, progress=False, out=tmp_path / "run",
         )  # fmt: skip
-        assert caplog.records[0].getMessage().startswith("Computing features once")
+        assert caplog.records[0].getMessage().startswith("Computing features")
         assert result.first is None  # the pretrained features choose the sets
         network = result.model
         assert network.backbone_frozen
