@@ -454,7 +454,7 @@ class TestCalibration:
         assert calibrate(trained, TensorDataset(x, half)) == expected
         with pytest.raises(LabelError, match="no data to calibrate on"):
             calibrate(trained, TensorDataset(x, torch.full_like(y, -100)))
-        with pytest.raises(LabelError, match="must have labels"):
+        with pytest.raises(LabelError, match="calibration data have no labels"):
             calibrate(trained, TensorDataset(x))
         with pytest.raises(RandomSetError, match="only classifiers of randomset"):
             calibrate(nn.Linear(64, 10), digits[1])
