@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import sys
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -15,6 +16,17 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("randomset")
+
+
+@pytest.fixture(autouse=True)
+def _registered_methods():
+    """Remove the methods that a test registered."""
+    registry = sys.modules.get("randomset.models.registry")
+    before = None if registry is None else dict(registry._CLASSES)
+    yield
+    if registry is not None and before is not None:
+        registry._CLASSES.clear()
+        registry._CLASSES.update(before)
 
 
 @pytest.fixture(scope="module")

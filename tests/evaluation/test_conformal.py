@@ -175,7 +175,7 @@ class TestSets:
 
     def test_bad_alpha(self):
         prediction, labels = draw(10, seed=0)
-        with pytest.raises(RandomSetError, match="error rate"):
+        with pytest.raises(RandomSetError, match="alpha is out of range"):
             Conformal(prediction, labels).sets(prediction, 1.0)
 
 

@@ -1,17 +1,14 @@
 """evaluate(): the numbers, in one process and in two."""
 
 import pytest
-import torch
-from torch.utils.data import TensorDataset
 
 from randomset.belief.decision import interval_dominance
-from randomset.errors import RandomSetError
 from randomset.evaluation import Prediction, Threshold, evaluate
 from randomset.evaluation.accuracy import brier_score, negative_log_likelihood
 from randomset.evaluation.calibration import calibration_error
 from randomset.evaluation.conformal import Conformal
 from randomset.evaluation.ood import detection, rank_average
-from tests.evaluation.clouds import KINDS, TEST, UNKNOWN, assert_alike, model, network, points
+from tests.evaluation.clouds import TEST, UNKNOWN, model, network, points
 
 
 class TestNumbers:
@@ -79,21 +76,3 @@ class TestNumbers:
         size = interval_dominance(answer.mass, answer.budget).sum(1).double().mean().item()
         assert result["decisions"]["interval dominance"]["size"] == pytest.approx(size)
         assert result.classes == ("a", "b", "c")
-
-
-@pytest.mark.slow
-def test_two_processes_say_what_one_says():
-    found, data = network(), TensorDataset(*points(101))
-    one = evaluate(found, data)
-    two = evaluate(found, data, devices=2, batch_size=16)
-    for name, score in one.predictions["test"].scores.items():
-        assert torch.allclose(score, two.predictions["test"].scores[name], atol=1e-6), name
-    assert torch.equal(one.labels["test"], two.labels["test"])
-    assert_alike(two["test"], one["test"])
-
-
-def test_what_two_processes_cannot_do():
-    with pytest.raises(RandomSetError, match="in one process"):
-        evaluate(network(), TEST, devices=2, timing=True)
-    with pytest.raises(RandomSetError, match="cannot be shared among devices"):
-        evaluate(network(), KINDS["batches"](), devices=2)

@@ -115,7 +115,7 @@ class TestData:
         bytes_only = (digits.inputs * 255).round().to(torch.uint8), digits.labels
         back = evaluate(image_network(), bytes_only, {"floats": torch.rand(9, 1, 8, 8)})
         assert back["remarks"] == ["floats: multiplied by 255"]
-        with pytest.raises(ShapeError, match=r"do not fit.*\(5,\).*\(2,\)"):
+        with pytest.raises(ShapeError, match=r"wrong shape.*\(5,\).*\(2,\)"):
             evaluate(model, TEST, {"other": torch.zeros(3, 5)})
 
     def test_hugging_face(self):
@@ -138,7 +138,7 @@ class TestData:
         )
         assert result["test"]["accuracy"] == 1
         assert result["ood"]["others"]["scores"]["entropy"]["auroc"] == 0.5
-        with pytest.raises(RandomSetError, match="1 of 2, the first in row 1"):
+        with pytest.raises(RandomSetError, match="1 of 2 inputs, the first in row 1"):
             evaluate(lambda words: [[1.0, 0.0]] * len(words), source, {"same": ["tree", "bad"]})
 
     def test_one_pass_over_each_set(self):
@@ -165,10 +165,10 @@ class TestNames:
         assert evaluate(found, Named())["test"]["accuracy"] == pytest.approx(expected)
         Named.classes = ("x", "y", "z")
         assert evaluate(found, Named())["remarks"] == [
-            "test: its classes have other names than the model's, and are taken in their order"
+            "test: its class names differ from the model's; classes are matched by order"
         ]
         Named.classes = ("x", "y")
-        with pytest.raises(LabelError, match="other classes than the model; got x, y"):
+        with pytest.raises(LabelError, match="classes of test do not match the model's; got x, y"):
             evaluate(found, Named())
 
     def test_of_hugging_face(self):
@@ -191,12 +191,12 @@ class TestScale:
     def test_bytes_beside_floats_of_another_range(self):
         large = torch.rand(20, 1, 8, 8) * 255, torch.arange(20) % 10
         as_bytes = torch.randint(0, 256, (20, 1, 8, 8), dtype=torch.uint8)
-        with pytest.raises(ShapeError, match=r"another scale.*from bytes"):
+        with pytest.raises(ShapeError, match=r"different value range.*from bytes"):
             evaluate(image_network(), large, {"bytes": as_bytes})
-        with pytest.raises(ShapeError, match="another scale"):
+        with pytest.raises(ShapeError, match="different value range"):
             evaluate(image_network(), (as_bytes, large[1]), {"floats": large[0]})
         small = large[0] / 255, large[1]
-        with pytest.raises(ShapeError, match="another scale"):
+        with pytest.raises(ShapeError, match="different value range"):
             evaluate(image_network(), small, {"floats": large[0] + 1})
 
     def test_numbers_of_tables_are_left_alone(self):
@@ -226,7 +226,9 @@ class TestRows:
         assert_alike(evaluate(named, (tokens, TEST[1]), batch_size=50)["test"], evaluate(model, TEST)["test"])
 
     def test_three_tensors(self):
-        with pytest.raises(RandomSetError, match="more than inputs and labels"):
+        with pytest.raises(
+            RandomSetError, match="too many tensors; got 3 tensors; expected inputs and labels"
+        ):
             evaluate(model, TensorDataset(TEST[0], TEST[1], TEST[1]))
 
     def test_a_sampler_counts_what_it_gives(self):

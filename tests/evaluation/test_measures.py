@@ -133,14 +133,16 @@ class TestUnknownInputs:
         threshold = Threshold.keeping(share, score, "entropy")
         kept = threshold.known(score).double().mean().item()
         assert share <= kept < share + 1 / 400 + 1e-9
-        with pytest.raises(RandomSetError, match="cannot be kept"):
+        with pytest.raises(RandomSetError, match="share is out of range"):
             Threshold.keeping(0.0, score, "entropy")
-        with pytest.raises(RandomSetError, match=r"no scores to choose a threshold from; got shape \(0,\)"):
+        with pytest.raises(
+            RandomSetError, match=r"cannot choose a threshold from these scores; got shape \(0,\)"
+        ):
             Threshold.keeping(share, score[:0], "entropy")
 
     def test_nothing_to_compare(self):
         for known, unknown in ((torch.zeros(0), torch.zeros(2)), (torch.tensor([torch.nan]), torch.zeros(2))):
-            with pytest.raises(RandomSetError, match="known inputs cannot be compared"):
+            with pytest.raises(RandomSetError, match="invalid scores of the known inputs"):
                 detection(known, unknown)
 
 

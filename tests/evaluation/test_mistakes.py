@@ -15,7 +15,7 @@ class TestMistakes:
         mixed = torch.cat((torch.randn(200, 2), TEST[0][:2]))
         result = evaluate(model, TEST, {"mixed": mixed})
         assert result["ood"]["mixed"]["samples"] == 200
-        assert result["remarks"] == ["mixed: 2 of 202 are test inputs, and left out"]
+        assert result["remarks"] == ["mixed: 2 of 202 inputs are in the test data and were dropped"]
         assert result["left_out"] == {"mixed": [200, 201]}
 
     def test_of_validation_data_as_well(self):
@@ -23,7 +23,7 @@ class TestMistakes:
         held = torch.cat((TEST[0][:1], torch.randn(150, 2, generator=generator)))
         result = evaluate(model, TEST, validation=(held, torch.arange(151) % 3))
         assert len(result.predictions["validation"]) == 150
-        assert "validation: 1 of 151 are test inputs, and left out" in result["remarks"]
+        assert "validation: 1 of 151 inputs are in the test data and were dropped" in result["remarks"]
 
     def test_rows_that_repeat_are_no_mistake(self):
         generator = torch.Generator().manual_seed(0)
@@ -31,21 +31,26 @@ class TestMistakes:
         labels = torch.arange(300) % 3
         result = evaluate(model, (rows[:150], labels[:150]), validation=(rows[150:], labels[150:]))
         assert len(result.predictions["validation"]) == 150
-        (remark,) = (one for one in result["remarks"] if "equal to a test input" in one)
-        assert "of 150 are equal to a test input" in remark
+        (remark,) = (text for text in result["remarks"] if "equal a test input" in text)
+        assert "of 150 inputs equal a test input" in remark
         assert result["left_out"] == {}
 
     def test_a_threshold_on_a_score_that_is_not_there(self):
-        with pytest.raises(RandomSetError, match="does not have; got credal width; expected one of entropy"):
+        with pytest.raises(
+            RandomSetError,
+            match="does not provide the threshold's score; got credal width; expected one of entropy",
+        ):
             evaluate(model, TEST, threshold=Threshold("credal width", 0.5, 0.95))
 
     def test_validation_data_that_are_test_data(self):
-        with pytest.raises(RandomSetError, match="validation holds inputs of the test data; got 120 of 120"):
+        with pytest.raises(RandomSetError, match="validation overlaps with the test data; got 120 of 120"):
             evaluate(model, TEST, validation=TEST)
 
     def test_unknown_inputs_that_are_test_inputs(self):
         mixed = torch.cat((UNKNOWN[:4], TEST[0][:2]))
-        with pytest.raises(RandomSetError, match=r"mixed holds inputs of the test data; got 2 of 6.*row 4"):
+        with pytest.raises(
+            RandomSetError, match=r"mixed overlaps with the test data; got 2 of 6 inputs.*row 4"
+        ):
             evaluate(model, TEST, {"mixed": mixed})
 
     def test_bytes_and_floats_are_the_same_pixels(self):
@@ -57,45 +62,51 @@ class TestMistakes:
         mask = nn.functional.one_hot(TEST[1], 3).bool()
         assert evaluate(model, (TEST[0], mask))["test"] == evaluate(model, TEST)["test"]
         mask[4] = True
-        with pytest.raises(RandomSetError, match="test on data that name one for each input"):
+        with pytest.raises(RandomSetError, match="test on data with a single label per input"):
             evaluate(model, (TEST[0], mask))
 
     def test_a_nan_is_located(self):
         inputs = points(100)[0].clone()
         inputs[57] = torch.nan
-        with pytest.raises(InvalidBeliefError, match=r"on test; .*input 57 \(batch 1, place 7\)"):
+        with pytest.raises(InvalidBeliefError, match=r"on test; .*input 57 \(batch 1, index 7\)"):
             evaluate(model, (inputs, points(100)[1]), batch_size=50)
-        with pytest.raises(InvalidBeliefError, match=r"on test; got nan.*input 57 \(batch 1, place 7\)"):
+        with pytest.raises(InvalidBeliefError, match=r"on test; got nan.*input 57 \(batch 1, index 7\)"):
             evaluate(network(), (inputs, points(100)[1]), batch_size=50)
 
     @pytest.mark.parametrize(
         ("call", "message"),
         [
             (lambda: evaluate(3, TEST), "cannot evaluate this model; got int"),
-            (lambda: evaluate(model, (TEST[0], TEST[1] + 1)), "outside the classes; got 3 at row 2"),
-            (lambda: evaluate(model, (TEST[0], TEST[1][:-1])), "do not match; got 120 and 119"),
+            (lambda: evaluate(model, (TEST[0], TEST[1] + 1)), "label out of range; got 3 at row 2"),
+            (
+                lambda: evaluate(model, (TEST[0], TEST[1][:-1])),
+                "different lengths, or are empty; got 120 and 119",
+            ),
             (lambda: evaluate(model, TEST[0]), "test has no labels"),
-            (lambda: evaluate(model, (TEST[0], TEST[0])), "no classes; got torch.float32"),
-            (lambda: evaluate(model, (TEST[0][:0], TEST[1][:0])), "do not match"),
-            (lambda: evaluate(model, []), "no batch of test"),
-            (lambda: evaluate(model, 7), "no known kind; got int"),
+            (lambda: evaluate(model, (TEST[0], TEST[0])), "not class indices; got torch.float32"),
+            (lambda: evaluate(model, (TEST[0][:0], TEST[1][:0])), "or are empty; got 0 and 0"),
+            (lambda: evaluate(model, []), "no batches of test"),
+            (lambda: evaluate(model, 7), "unsupported type of data for test; got int"),
             (
                 lambda: evaluate(model, TEST, score="width"),
-                "no such score; got width; expected one of",
+                "unknown score; got width; expected one of",
             ),
-            (lambda: evaluate(model, TEST, {"test": UNKNOWN}), "means something else; got test"),
+            (lambda: evaluate(model, TEST, {"test": UNKNOWN}), "reserved name in ood; got test"),
             (lambda: evaluate(model, TEST, alpha=1.5), "alpha"),
             (lambda: evaluate(model, TEST, batch_size=0), "batch_size"),
-            (lambda: evaluate(model, TEST, attacks=(0.1,)), "needs gradients"),
-            (lambda: evaluate(model, TEST, noise=(0.1,)), "range of pixels"),
-            (lambda: evaluate(model, TEST, validation=points(20), keep=0), "cannot be kept"),
-            (lambda: evaluate(nn.Linear(5, 3), TEST), r"cannot take the inputs of test.*\(2,\)"),
-            (lambda: evaluate(lambda x: x, TEST), "no probabilities on test"),
-            (lambda: evaluate(lambda x: model(x)[:1], TEST), "another number of answers.*1 for 120"),
-            (lambda: evaluate(lambda x: (model(x), {"s": x[:, 0] / 0}), TEST), "input 0 .batch 0, place 0"),
-            (lambda: evaluate(model, TEST, keep=1.5), "cannot be kept"),
-            (lambda: evaluate(model, TEST, [UNKNOWN]), "have no names; got list"),
-            (lambda: evaluate(lambda x: 9 * model(x), TEST), "no probabilities on test"),
+            (lambda: evaluate(model, TEST, attacks=(0.1,)), "model with gradients; got function"),
+            (lambda: evaluate(model, TEST, noise=(0.1,)), r"pixels in \[0, 1\]"),
+            (lambda: evaluate(model, TEST, validation=points(20), keep=0), "keep is out of range"),
+            (lambda: evaluate(nn.Linear(5, 3), TEST), r"failed on the inputs of test.*\(2,\)"),
+            (lambda: evaluate(lambda x: x, TEST), "invalid probabilities on test"),
+            (
+                lambda: evaluate(lambda x: model(x)[:1], TEST),
+                "number of predictions does not match.*1 for 120",
+            ),
+            (lambda: evaluate(lambda x: (model(x), {"s": x[:, 0] / 0}), TEST), "input 0 .batch 0, index 0"),
+            (lambda: evaluate(model, TEST, keep=1.5), "keep is out of range"),
+            (lambda: evaluate(model, TEST, [UNKNOWN]), "must be a mapping of names to data; got list"),
+            (lambda: evaluate(lambda x: 9 * model(x), TEST), "invalid probabilities on test"),
             (lambda: evaluate(model, "nothing"), "no such data"),
         ],
     )

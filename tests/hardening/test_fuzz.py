@@ -86,10 +86,10 @@ class TestNothingIsRun:
         for name in content:
             hostile = {**content, name: trap}
             torch.save(hostile, last, _use_new_zipfile_serialization=not old)
-            with pytest.raises(FileFormatError, match=r"not whole, or no checkpoint; got .*last\.ckpt"):
+            with pytest.raises(FileFormatError, match=r"damaged or not a checkpoint; got .*last\.ckpt"):
                 read_checkpoint(tmp_path)
         last.write_bytes(pickle.dumps(trap))
-        with pytest.raises(FileFormatError, match="no checkpoint"):
+        with pytest.raises(FileFormatError, match="not a checkpoint"):
             read_checkpoint(tmp_path)
 
     def test_networks(self, trap, tmp_path):
@@ -168,28 +168,31 @@ class TestClaims:
     )
     def test_networks(self, tmp_path, spec):
         network().save(tmp_path)
-        rewritten(tmp_path / "model.safetensors", "network", lambda told: told | {"backbone": spec})
+        rewrite_description(tmp_path, {"backbone": spec})
         with pytest.raises(RandomSetError):
             rs.RandomSetNetwork.load(tmp_path)
 
-    @pytest.mark.parametrize("head", [{"in_features": 10**10}, {"hidden": [10**6, 10**6]}])
-    def test_heads(self, tmp_path, head):
+    @pytest.mark.parametrize(
+        "change", [{"in_features": 10**10}, {"options": {"hidden": [10**6, 10**6], "dropout": 0.0}}]
+    )
+    def test_heads(self, tmp_path, change):
         network().save(tmp_path)
-        rewritten(
-            tmp_path / "model.safetensors", "network", lambda told: told | {"head": told["head"] | head}
-        )
-        with pytest.raises(FileFormatError, match="not that of its weights"):
+        rewrite_description(tmp_path, change)
+        with pytest.raises(FileFormatError, match="does not match its weights"):
             rs.RandomSetNetwork.load(tmp_path)
 
     @pytest.mark.parametrize(
-        "change", [{"channels": 10**10}, {"num_classes": 10**10}, {"options": {"samples": 10**12}}]
+        "change",
+        [
+            {"preprocess": "Standardise", "channels": 10**10},
+            {"num_classes": 10**10},
+            {"options": {"samples": 10**12}},
+        ],
     )
-    def test_rivals(self, tmp_path, change):
+    def test_baselines(self, tmp_path, change):
         next(reader for reader in READERS if reader.name == "epinet").write(tmp_path)
-        rewritten(
-            tmp_path / "model.safetensors", "rival", lambda told: told | {"model": told["model"] | change}
-        )
-        with pytest.raises(FileFormatError, match="not that of its weights"):
+        rewrite_description(tmp_path, change)
+        with pytest.raises(FileFormatError, match="does not match its weights"):
             load_model(tmp_path)
 
     @pytest.mark.parametrize(
@@ -201,7 +204,7 @@ class TestClaims:
         call = b"c" + "\n".join((*made, "")).encode() + b"\x8a\x06" + struct.pack("<Q", 2**40)[:6] + b"\x85R."
         parts = [("a/data.pkl", b"\x80\x02" + call), ("a/version", b"3\n"), ("a/byteorder", b"little")]
         (tmp_path / "checkpoints" / "last.ckpt").write_bytes(zipped(parts))
-        with pytest.raises(FileFormatError, match=r"no checkpoint"):
+        with pytest.raises(FileFormatError, match="not a checkpoint"):
             read_checkpoint(tmp_path)
 
     def test_a_checkpoint_that_is_packed(self, tmp_path):
@@ -213,7 +216,7 @@ class TestClaims:
             parts = [(name, archive.read(name)) for name in archive.namelist()]
         last.write_bytes(zipped(parts, zipfile.ZIP_DEFLATED))
         assert last.stat().st_size < 2**18
-        with pytest.raises(FileFormatError, match="packed"):
+        with pytest.raises(FileFormatError, match="the archive is compressed"):
             read_checkpoint(tmp_path)
 
     def test_moments_that_are_larger_than_their_weights(self, tmp_path):
@@ -224,7 +227,7 @@ class TestClaims:
         content["optimizer_states"][0]["state"][0]["exp_avg"] = torch.zeros(1).expand(2**20, 2**20)
         torch.save(content, last)
         assert last.stat().st_size < 2**16
-        with pytest.raises(FileFormatError, match="does not fit the training"):
+        with pytest.raises(FileFormatError, match="the checkpoint is inconsistent"):
             read_checkpoint(tmp_path)
 
     @pytest.mark.parametrize("name", ["layout", "trained", "history", "best", "recipe"])
@@ -246,7 +249,7 @@ def test_checkpoints_of_another_network(tmp_path):
     write_checkpoint(tmp_path)
     last = tmp_path / "checkpoints" / "last.ckpt"
     other = rs.RandomSetNetwork(rs.backbones.mlp(4, (5,)), rs.Budget.powerset(3))
-    with pytest.raises(FileFormatError, match=r"of another network; got .*last\.ckpt"):
+    with pytest.raises(FileFormatError, match=r"belongs to a different network; got .*last\.ckpt"):
         fitted(tmp_path, resume=last, model=other)
     content, whole = torch.load(last, weights_only=True), last.read_bytes()
     bias = "module.head.layers.0.bias"
@@ -256,7 +259,7 @@ def test_checkpoints_of_another_network(tmp_path):
             read_checkpoint(tmp_path)
     schedule = {**content["lr_schedulers"][0], "step": 5}  # which is what the training calls
     torch.save({**content, "lr_schedulers": [schedule]}, last)
-    with pytest.raises(FileFormatError, match="does not fit the training"):
+    with pytest.raises(FileFormatError, match="the checkpoint is inconsistent"):
         read_checkpoint(tmp_path)
     last.write_bytes(whole)
     assert read_checkpoint(tmp_path)
@@ -273,7 +276,9 @@ def test_a_command_that_meets_damaged_checkpoints(tmp_path):
     (folder / "checkpoints" / "last.ckpt").write_bytes(pickle.dumps(Path))
     done = run("train", "--out", "run", "--resume", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "Going on from the one before it, run/checkpoints/previous.ckpt, after epoch 1" in done.stderr
+    assert (
+        "Resuming from the previous checkpoint, run/checkpoints/previous.ckpt, after epoch 1" in done.stderr
+    )
     assert (folder / "test.json").read_bytes() == tested
     (folder / "test.json").unlink()
     for name in ("last.ckpt", "previous.ckpt"):
@@ -283,15 +288,20 @@ def test_a_command_that_meets_damaged_checkpoints(tmp_path):
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
     assert "last.ckpt" in done.stderr.splitlines()[-1]
-    assert "Start anew in another folder" in done.stderr
+    assert "Start again in another folder" in done.stderr
     after = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     assert {path: part for path, part in after.items() if path.name != "seconds.json"} == {
         path: part for path, part in before.items() if path.name != "seconds.json"
     }
 
 
+def rewrite_description(folder, change):
+    """Change the description of the model in a folder."""
+    rewritten(folder / "model.safetensors", "model", lambda told: told | {"model": told["model"] | change})
+
+
 def rewritten(path, name, change):
-    """Change the description in a safetensors file."""
+    """Change one entry of the metadata of a safetensors file."""
     content = path.read_bytes()
     length = struct.unpack("<Q", content[:8])[0]
     header = json.loads(content[8 : 8 + length])

@@ -104,7 +104,7 @@ class TestNewerVersions:
 
     def test_networks(self, first_run):
         rewritten(first_run / "model.safetensors", "network", lambda told: told | {"version": 2})
-        with pytest.raises(FileFormatError, match=r"the network was written by a newer version of randomset"):
+        with pytest.raises(FileFormatError, match=r"the model was written by a newer version of randomset"):
             load_model(first_run)
 
     def test_results_of_the_paper(self, tmp_path):

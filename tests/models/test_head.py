@@ -42,9 +42,9 @@ class TestHead:
             RandomSetHead(8, self.budget).load_state_dict(other.state_dict())
 
     def test_mistakes(self):
-        with pytest.raises(BudgetError, match="no budget"):
+        with pytest.raises(BudgetError, match=r"must be a randomset\.Budget; got int"):
             RandomSetHead(8, 10)
-        with pytest.raises(RandomSetError, match="positive whole numbers"):
+        with pytest.raises(RandomSetError, match="positive integers"):
             RandomSetHead(8, self.budget, hidden=(0,))
         with pytest.raises(ShapeError, match=r"\(2, 7\).*\(…, 8\)"):
             RandomSetHead(8, self.budget)(torch.zeros(2, 7))

@@ -125,7 +125,7 @@ class TestLaplaceBridge:
             LaplaceBridge(make("softmax"), "diag")
         with pytest.raises(RandomSetError, match="too large"):
             LaplaceBridge(Softmax(nn.Linear(2, 9000), 3, in_features=9000), "full")
-        with pytest.raises(RandomSetError, match="no training data"):
+        with pytest.raises(RandomSetError, match="labelled data are empty"):
             LaplaceBridge(make("softmax")).fit_posterior([])
         with pytest.raises(RandomSetError, match="posterior has not been fitted"):
             LaplaceBridge(make("softmax")).predict(X)

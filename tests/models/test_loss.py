@@ -151,7 +151,7 @@ class TestLabels:
     @pytest.mark.parametrize(
         ("labels", "message"),
         [
-            (torch.tensor([0, 1]), "do not match"),
+            (torch.tensor([0, 1]), "incompatible shapes"),
             (torch.tensor([0, 1, 2, 3, 0]), "not a class index"),
             (torch.tensor([0, 1, -1, 2, 0]), "not a class index"),
             (torch.zeros(5, 3, dtype=torch.bool), "label is empty"),
@@ -207,12 +207,14 @@ class TestWeights:
 
     @pytest.mark.parametrize("weights", [[1, 2], [1, -1, 1], [0, 0, 0], [1, math.nan, 1]])
     def test_bad_class_weights(self, weights):
-        with pytest.raises(ShapeError, match="3 numbers"):
+        with pytest.raises(ShapeError, match="3 non-negative numbers"):
             RandomSetLoss(ANIMALS, class_weights=weights)
 
     def test_bad_sample_weights(self):
         logits, labels = draw(ANIMALS, 3)
-        with pytest.raises(ShapeError, match="one weight for each sample"):
+        with pytest.raises(
+            ShapeError, match=r"sample weights have the wrong shape; got \(2,\); expected \(3,\)"
+        ):
             RandomSetLoss(ANIMALS)(logits, labels, torch.ones(2))
         with pytest.raises(RandomSetError, match="negative"):
             RandomSetLoss(ANIMALS)(logits, labels, torch.tensor([1.0, -1.0, 1.0]))

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 from randomset import Budget, RandomSet, RandomSetLoss, RandomSetNetwork, backbones
 from randomset.backbones import Standardise
 from randomset.errors import RandomSetError, ShapeError
-from randomset.models import BeliefTemperature
+from randomset.models import BeliefTemperature, PignisticTemperature
 from tests.models.networks import BUDGET, X, network
 
 
@@ -206,3 +206,48 @@ class TestAsLogits:
         model = network()
         nn.functional.cross_entropy(model.as_logits()(X), torch.arange(10) % 3).backward()
         assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
+
+
+class TestStates:
+    """A state dict carries the calibration, or its absence, to another network."""
+
+    @pytest.mark.parametrize(
+        "calibration",
+        [
+            lambda: BeliefTemperature(2.5),
+            lambda: BeliefTemperature([2.0, 3.0]),
+            lambda: PignisticTemperature(1.7),
+        ],
+        ids=["belief", "belief per cardinality", "pignistic"],
+    )
+    @pytest.mark.parametrize(
+        "previous",
+        [None, lambda: BeliefTemperature(9.0), lambda: PignisticTemperature(9.0)],
+        ids=["uncalibrated", "belief before", "pignistic before"],
+    )
+    def test_a_calibrated_network(self, calibration, previous):
+        model, fresh = network().eval(), network().eval()
+        model.calibration = calibration()
+        fresh.calibration = None if previous is None else previous()
+        with torch.no_grad():
+            for tensor in fresh.parameters():
+                tensor.add_(1.0)
+        assert not torch.equal(fresh.predict(X).mass, model.predict(X).mass)
+        assert str(fresh.load_state_dict(model.state_dict())) == "<All keys matched successfully>"
+        assert torch.equal(fresh.predict(X).mass, model.predict(X).mass)
+        assert type(fresh.calibration) is type(model.calibration)
+        assert torch.equal(fresh.calibration.temperature, model.calibration.temperature)
+
+    @pytest.mark.parametrize("calibration", [BeliefTemperature([2.0, 3.0]), PignisticTemperature(1.7)])
+    def test_an_uncalibrated_state_drops_the_calibration(self, calibration):
+        model, calibrated = network().eval(), network().eval()
+        calibrated.calibration = calibration
+        calibrated.load_state_dict(model.state_dict())
+        assert calibrated.calibration is None
+        assert torch.equal(calibrated.predict(X).mass, model.predict(X).mass)
+
+    def test_within_another_module(self):
+        model, fresh = nn.Sequential(network().eval()), nn.Sequential(network().eval())
+        model[0].calibration = BeliefTemperature([2.0, 3.0])
+        fresh.load_state_dict(model.state_dict())
+        assert torch.equal(fresh[0].predict(X).mass, model[0].predict(X).mass)

@@ -12,7 +12,9 @@ from torch import nn
 from randomset import Budget, RandomSetNetwork, backbones
 from randomset.backbones import Standardise
 from randomset.errors import FileFormatError, RandomSetError
-from randomset.models import BeliefTemperature
+from randomset.models import BeliefTemperature, Classifier, Ensemble, LaplaceBridge, Softmax
+from randomset.models import load as load_model
+from randomset.models.calibration import calibration_from_spec
 from tests.models.networks import BUDGET, IMAGES, X, network
 
 
@@ -141,3 +143,114 @@ class TestFiles:
         model = self.full()
         again = pickle.loads(pickle.dumps(model))
         assert torch.equal(again.predict(X).mass, model.predict(X).mass)
+
+    def test_a_model_of_another_class(self, tmp_path):
+        Softmax(backbones.mlp(4, (8,)), 3).save(tmp_path)
+        assert isinstance(Classifier.load(tmp_path), Softmax)
+        with pytest.raises(RandomSetError, match=r"another class: Softmax.*expected RandomSetNetwork"):
+            RandomSetNetwork.load(tmp_path)
+
+
+def write_earlier(model, folder, key, header):
+    """Write a model with the header that earlier versions wrote."""
+    folder.mkdir(exist_ok=True)
+    save_file(model.state_dict(), folder / "model.safetensors", {key: json.dumps(header)})
+
+
+def write_rival(model, folder, description):
+    notes = {"classes": ["cat", "dog", "car"]}
+    header = {"format": "randomset.rival", "version": 1, "model": description, "notes": notes}
+    write_earlier(model, folder, "rival", header)
+
+
+class TestEarlierVersions:
+    """Files of versions before all models shared a format: headers "rival" and "network"."""
+
+    SOFTMAX = {  # noqa: RUF012
+        "method": "softmax",
+        "backbone": {"name": "mlp", "options": {"in_features": 4, "widths": [8], "dropout": 0.0}},
+        "num_classes": 3,
+        "channels": None,
+        "options": {},
+    }
+
+    def softmax(self, seed=0, **options):
+        torch.manual_seed(seed)
+        return Softmax(backbones.mlp(4, (8,)), 3, **options).eval()
+
+    def same_model(self, folder, model):
+        again = load_model(folder)
+        assert type(again) is type(model)
+        assert again.classes == ("cat", "dog", "car")
+        assert torch.equal(again.predict(X).probabilities, model.predict(X).probabilities)
+        return again
+
+    def test_a_softmax_network(self, tmp_path):
+        model = self.softmax()
+        model.temperature.fill_(1.7)
+        write_rival(model, tmp_path, self.SOFTMAX)
+        again = self.same_model(tmp_path, model)
+        assert torch.equal(again.temperature, model.temperature)
+
+    def test_a_softmax_network_with_preprocessing(self, tmp_path):
+        model = self.softmax(preprocess=Standardise(torch.ones(4), torch.full((4,), 2.0)))
+        write_rival(model, tmp_path, self.SOFTMAX | {"channels": 4})
+        again = self.same_model(tmp_path, model)
+        assert isinstance(again.preprocess, Standardise)
+
+    def test_an_ensemble(self, tmp_path):
+        model = Ensemble([self.softmax(seed) for seed in range(3)])
+        write_rival(model, tmp_path, {"method": "ensemble", "members": [self.SOFTMAX] * 3})
+        again = self.same_model(tmp_path, model)
+        assert len(again.members) == 3
+
+    @pytest.mark.parametrize("structure", ["kron", "full"])
+    def test_a_laplace_bridge(self, tmp_path, structure):
+        model = LaplaceBridge(self.softmax(), structure, 20).eval()
+        model.fit_posterior([(X, torch.arange(10) % 3)])
+        options = {"structure": structure, "samples": 20}
+        description = {"method": "laplace-bridge", "network": self.SOFTMAX, "options": options}
+        write_rival(model, tmp_path, description)
+        again = self.same_model(tmp_path, model)
+        assert again.prior_precision == model.prior_precision
+
+    @pytest.mark.parametrize("kind", [None, "BeliefTemperature", "PignisticTemperature"])
+    def test_a_random_set_network(self, tmp_path, kind):
+        model = network(hidden=(6,), dropout=0.1, preprocess=Standardise.from_data(X), freeze_backbone=True)
+        calibration = None if kind is None else {"kind": kind, "temperature": [2.0]}
+        model.calibration = calibration_from_spec(calibration)
+        header = {
+            "format": "randomset.network",
+            "version": 1,
+            "budget": json.loads(BUDGET.to_json()),
+            "backbone": model.backbone.spec,
+            "backbone_class": "MLP",
+            "replaced_layer": None,
+            "head": {"in_features": 8, "hidden": [6], "dropout": 0.1},
+            "preprocess": "Standardise",
+            "calibration": calibration,
+            "frozen": True,
+            "notes": {"trained on": "nothing"},
+            "versions": {"randomset": "0.1.0"},
+        }
+        write_earlier(model, tmp_path, "network", header)
+        if kind is not None:  # the state held the temperature alone
+            with safe_open(str(tmp_path / "model.safetensors"), "pt") as file:
+                state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            del state["calibration.kind"]
+            save_file(state, tmp_path / "model.safetensors", {"network": json.dumps(header)})
+        again = load_model(tmp_path)
+        assert isinstance(again, RandomSetNetwork)
+        assert torch.equal(again.predict(X).mass, model.predict(X).mass)
+        assert type(again.calibration) is type(model.calibration)
+        assert (again.notes, again.budget, again.backbone_frozen) == (header["notes"], BUDGET, True)
+
+    def test_saved_again_it_has_the_current_format(self, tmp_path):
+        model = self.softmax()
+        write_rival(model, tmp_path / "old", self.SOFTMAX)
+        load_model(tmp_path / "old").save(tmp_path / "new")
+        with safe_open(str(tmp_path / "new" / "model.safetensors"), "pt") as file:
+            (key,) = file.metadata()
+            header = json.loads(file.metadata()["model"])
+        assert (key, header["format"], header["version"]) == ("model", "randomset.model", 1)
+        self.same_model(tmp_path / "new", model)

@@ -175,7 +175,7 @@ class TestBackbones:
         [
             ("vgg", (2, 3, 8, 8), "small_cnn"),
             ("small_cnn", (2, 3, 8, 9), "square"),
-            ("resnet18", (2, 3), "takes images"),
+            ("resnet18", (2, 3), "expects images"),
         ],
     )
     def test_what_does_not_fit(self, name, shape, message):

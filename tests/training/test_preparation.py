@@ -108,7 +108,7 @@ class TestFrozen:
             settings(weights), source.inputs, source.labels, source.classes,
             rows=rest, val_rows=held, progress=False, out=tmp_path / "run",
         )  # fmt: skip
-        assert caplog.records[0].getMessage().startswith("Computing features once")
+        assert caplog.records[0].getMessage().startswith("Computing features")
         assert result.first is None  # the pretrained features choose the sets
         network = result.model
         assert network.backbone_frozen
@@ -211,7 +211,7 @@ def test_what_weights_are_used_to_comes_first():
     [
         ("small_cnn", torch.zeros(2, 1, 8, 8), {"weights": "default"}, "no weights are published"),
         ("auto", torch.zeros(2, 5, dtype=torch.long), {}, "texts need a text encoder"),
-        ("hf:x", torch.zeros(2, 5), {}, "takes images or texts"),
+        ("hf:x", torch.zeros(2, 5), {}, "expects images or texts"),
         ("timm:x", torch.zeros(2, 3, 8, 8), {"width": 4}, "width applies to the backbones of randomset only"),
         ("magic", torch.zeros(2, 3, 8, 8), {}, "unknown backbone; got magic"),
     ],

@@ -250,12 +250,12 @@ class TestFiles:
         cut = whole[: int(size * len(whole)) if size == 0.5 else size]
         (run / "last.ckpt").write_bytes(cut)
         before = (run / "previous.ckpt").read_bytes()
-        with pytest.raises(FileFormatError, match=r"not whole.*last\.ckpt"):
+        with pytest.raises(FileFormatError, match=r"damaged or not a checkpoint.*last\.ckpt"):
             train(network(), *digits, out=run.parent, resume=run / "last.ckpt")
         assert (run / "last.ckpt").read_bytes() == cut
         model = network()
         with pytest.warns(
-            RandomSetWarning, match=r"last\.ckpt.*Going on from .*previous\.ckpt, after epoch 2"
+            RandomSetWarning, match=r"last\.ckpt.*Resuming from .*previous\.ckpt, after epoch 2"
         ):
             assert len(train(model, *digits, out=run.parent, resume=True).history) == 3
         assert (run / "previous.ckpt").read_bytes() == before  # and not the one that is worse
@@ -273,7 +273,7 @@ class TestFiles:
         whole[place + 2] ^= 1
         (run / "last.ckpt").write_bytes(whole)
         assert torch.load(run / "last.ckpt", weights_only=True)
-        with pytest.warns(RandomSetWarning, match=r"is damaged\. Going on from .*previous\.ckpt"):
+        with pytest.warns(RandomSetWarning, match=r"is damaged\. Resuming from .*previous\.ckpt"):
             train(network(), *digits, out=run.parent, resume=True)
 
     def test_no_good_checkpoint(self, digits, run):
@@ -281,14 +281,14 @@ class TestFiles:
             (run / name).write_bytes(b"half")
         kept = {path: path.read_bytes() for path in run.parent.rglob("*") if path.is_file()}
         with pytest.raises(
-            FileFormatError, match=r"last\.ckpt.*previous\.ckpt.*Start anew in another folder"
+            FileFormatError, match=r"last\.ckpt.*previous\.ckpt.*Start again in another folder"
         ):
             train(network(), *digits, out=run.parent, resume=True)
         assert {path: path.read_bytes() for path in run.parent.rglob("*") if path.is_file()} == kept
 
     def test_a_last_checkpoint_that_is_lost(self, digits, run):
         (run / "last.ckpt").unlink()
-        with pytest.warns(RandomSetWarning, match=r"no checkpoint to go on from.*previous\.ckpt"):
+        with pytest.warns(RandomSetWarning, match=r"no checkpoint to resume from.*previous\.ckpt"):
             assert len(train(network(), *digits, out=run.parent, resume=True).history) == 3
 
     def test_killed_before_the_next_checkpoint(self, digits, run, monkeypatch):
@@ -305,7 +305,7 @@ class TestFiles:
         with monkeypatch.context() as patch:
             patch.setattr(os, "replace", dying)
             with (
-                pytest.warns(RandomSetWarning, match="Going on"),
+                pytest.warns(RandomSetWarning, match="Resuming from"),
                 pytest.raises(RuntimeError, match="killed"),
             ):
                 train(network(), *digits, out=run.parent, resume=True)
@@ -314,7 +314,7 @@ class TestFiles:
     def test_fewer_epochs_than_were_seen(self, digits, tmp_path):
         recipe = rs.Recipe(schedule="constant")
         train(network(), *digits, out=tmp_path, recipe=recipe)
-        with pytest.raises(RandomSetError, match=r"more epochs than are asked for; got epochs=2; expected 3"):
+        with pytest.raises(RandomSetError, match=r"more epochs than requested; got epochs=2; expected 3"):
             train(network(), *digits, out=tmp_path, recipe=recipe, epochs=2, resume=True)
 
     def test_foreign_checkpoints(self, digits, run):
@@ -335,20 +335,22 @@ class TestFiles:
 
     def test_a_checkpoint_of_another_network(self, digits, run):
         other = network(rs.Budget.from_sets([{3, 8}], 10))
-        with pytest.raises(FileFormatError, match="another network"):
+        with pytest.raises(FileFormatError, match="a different network"):
             train(other, *digits, out=run.parent, resume=True)
         swapped = network(rs.Budget.from_sets([{2, 8}, {4, 9}, {1, 7, 8}], 10))  # the same shapes
-        with pytest.raises(RandomSetError, match=r"another (network|budget)"):
+        with pytest.raises(RandomSetError, match=r"(different network|another budget)"):
             train(swapped, *digits, out=run.parent, resume=True)
 
     def test_another_recipe_or_seed(self, digits, run):
         with pytest.raises(RandomSetError, match="batch_size 64 → 32"):
             train(network(), *digits, out=run.parent, resume=True, batch_size=32)
-        with pytest.raises(RandomSetError, match="another seed"):
+        with pytest.raises(RandomSetError, match="the seed differs"):
             train(network(), *digits, out=run.parent, resume=True, seed=1)
 
     def test_other_data_or_other_frozen_parts(self, digits, run):
-        with pytest.raises(RandomSetError, match=r"not those that the training began with.*'samples': 100"):
+        with pytest.raises(
+            RandomSetError, match=r"training data differ from those of the checkpoint.*'samples': 100"
+        ):
             train(network(), digits[1], digits[1], out=run.parent, resume=True)
         with pytest.raises(RandomSetError, match="Freeze the same parts"):
             train(network().freeze_backbone(), *digits, out=run.parent, resume=True)
@@ -357,7 +359,7 @@ class TestFiles:
         content = torch.load(run / "last.ckpt", weights_only=True)
         del content["randomset"]["seed"]
         torch.save(content, run / "last.ckpt")
-        with pytest.raises(FileFormatError, match=r"lacks some of its parts.*last\.ckpt"):
+        with pytest.raises(FileFormatError, match=r"incomplete or invalid.*last\.ckpt"):
             train(network(), *digits, out=run.parent, resume=run / "last.ckpt")
 
     def test_a_run_is_not_overwritten(self, digits, run):

@@ -12,6 +12,8 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 import randomset as rs
 from randomset import backbones
 from randomset.errors import LabelError, RandomSetError, RandomSetWarning, ShapeError
+from randomset.models import Softmax
+from randomset.models import load as load_model
 from randomset.models.calibration_error import calibration_error
 from randomset.models.temperature import calibrate
 from randomset.training import precision
@@ -34,6 +36,11 @@ def network(dropout=0.0):
 
 def quick(model, *data, **options):
     return rs.fit(model, *data, **{"epochs": 1, "batch_size": 64, "progress": False, **options})
+
+
+def probabilities_of(model, inputs):
+    found = model.predict(inputs)
+    return found.pignistic if isinstance(found, rs.RandomSet) else found.probabilities
 
 
 def columns(report):
@@ -206,8 +213,8 @@ class TestMistakes:
         [
             ({"epochs": 0}, "epochs"),
             ({"recipe": "slow"}, "paper, fast"),
-            ({"resume": True}, "no run folder"),
-            ({"keep": "best"}, "no run folder"),
+            ({"resume": True}, "require a run folder"),
+            ({"keep": "best"}, "require a run folder"),
             ({"keep": "worst"}, "'last' or 'best'"),
             ({"calibrated": True}, "no validation data"),
             ({"max_epochs": 3}, "epochs="),
@@ -247,7 +254,7 @@ class TestMistakes:
     def test_labels_that_cannot_be_calibrated_on(self, digits):
         x, _ = digits[0].tensors
         masses = TensorDataset(x, torch.eye(13)[torch.arange(len(x)) % 13])
-        with pytest.warns(RandomSetWarning, match="not calibrated"):
+        with pytest.warns(RandomSetWarning, match="calibration skipped"):
             assert quick(network(), masses, masses).calibration is None
 
     def test_two_tensors(self, digits):
@@ -256,9 +263,9 @@ class TestMistakes:
         assert quick(network(), (x, y), digits[1].tensors).last["loss"] == expected
         with pytest.raises(RandomSetError, match="TensorDataset"):
             quick(network(), x, y)
-        with pytest.raises(ShapeError, match="differ in number"):
+        with pytest.raises(ShapeError, match=r"different lengths; got \[800, 5\]"):
             quick(network(), (x, y[:5]))
-        with pytest.raises(RandomSetError, match="batch size already"):
+        with pytest.raises(RandomSetError, match="cannot be combined with a data loader"):
             quick(network(), DataLoader(digits[0], 8), batch_size=3)
 
     def test_divergence_is_told(self, digits):
@@ -273,7 +280,7 @@ class TestMistakes:
             quick(nn.Linear(64, 10), digits[0])
 
     def test_no_labels(self, digits):
-        with pytest.raises(LabelError, match="no labels"):
+        with pytest.raises(LabelError, match="must have labels"):
             quick(network(), TensorDataset(digits[0].tensors[0]))
 
     def test_validation_data_twice(self, digits):
@@ -342,7 +349,7 @@ class TestDetails:
 
 def test_a_checkpoint_in_the_home_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    with pytest.raises(RandomSetError, match=r"no checkpoint to go on from; got .*home/other\.ckpt"):
+    with pytest.raises(RandomSetError, match=r"no checkpoint to resume from; got .*home/other\.ckpt"):
         quick(network(), (torch.zeros(4, 64), torch.arange(4)), out=tmp_path / "run", resume="~/other.ckpt")
 
 
@@ -445,9 +452,83 @@ class TestCalibration:
         half[150:] = -100
         expected = calibrate(trained, TensorDataset(x[:150], y[:150]))
         assert calibrate(trained, TensorDataset(x, half)) == expected
-        with pytest.raises(LabelError, match="nothing to calibrate"):
+        with pytest.raises(LabelError, match="no data to calibrate on"):
             calibrate(trained, TensorDataset(x, torch.full_like(y, -100)))
-        with pytest.raises(LabelError, match="no labels"):
+        with pytest.raises(LabelError, match="calibration data have no labels"):
             calibrate(trained, TensorDataset(x))
         with pytest.raises(RandomSetError, match="only classifiers of randomset"):
             calibrate(nn.Linear(64, 10), digits[1])
+
+
+class TestBaselines:
+    """Every classifier is trained, saved and calibrated by the same calls as a random-set network."""
+
+    def softmax(self, seed=0):
+        torch.manual_seed(seed)
+        return Softmax(backbones.mlp(64, (32,)), 10)
+
+    def test_a_run_folder_holds_the_model(self, digits, tmp_path):
+        model = self.softmax()
+        quick(model, *digits, epochs=2, out=tmp_path)
+        again = load_model(tmp_path)
+        x, _ = digits[1].tensors
+        assert type(again) is Softmax
+        assert not again.training
+        assert torch.equal(again.predict(x).probabilities, model.predict(x).probabilities)
+
+    def test_calibration_only_where_asked_for(self, digits, tmp_path):
+        model = self.softmax()
+        assert quick(model, *digits).calibration is None
+        assert model.temperature == 1
+        report = quick(model, *digits, calibrated=True, out=tmp_path)
+        assert report.calibration.samples == 300
+        assert model.temperature.item() == pytest.approx(report.calibration.temperature[0])
+        assert torch.equal(load_model(tmp_path).temperature, model.temperature)
+
+
+class TestMode:
+    """After `fit`, nothing that a caller does changes the running statistics of the network."""
+
+    def models(self):
+        def backbone():
+            torch.manual_seed(0)
+            return nn.Sequential(nn.Linear(64, 16), nn.BatchNorm1d(16), nn.ReLU())
+
+        return rs.RandomSetNetwork(backbone(), BUDGET), Softmax(backbone(), 10)
+
+    def test_fit_ends_in_evaluation_mode(self, digits):
+        for model in self.models():
+            quick(model.train(), digits[0])
+            assert not any(part.training for part in model.modules())
+
+    def test_evaluation_mode_after_an_error_too(self, digits):
+        from lightning import Callback
+
+        class Failing(Callback):
+            def on_train_batch_end(self, *_):
+                raise RuntimeError("failed")
+
+        model = self.models()[0]
+        with pytest.raises(RuntimeError, match="failed"):
+            quick(model, digits[0], callbacks=[Failing()])
+        assert not model.training
+
+    def test_log_probabilities_after_fit_change_nothing(self, digits):
+        x, _ = digits[1].tensors
+        for model in self.models():
+            quick(model, digits[0])
+            before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+            answer = probabilities_of(model, x)
+            logits = model.as_logits()
+            assert not any(part.training for part in logits.modules())
+            found = logits(x)
+            assert torch.allclose(found.softmax(1), answer, atol=1e-6)
+            assert torch.equal(found, logits(x))
+            assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+            assert torch.equal(probabilities_of(model, x), answer)
+
+    def test_log_probabilities_of_a_model_in_training_mode(self):
+        for model in self.models():
+            x = torch.randn(20, 64)
+            expected = model.eval().as_logits()(x)
+            assert torch.equal(model.train().as_logits()(x), expected)
