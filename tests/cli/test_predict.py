@@ -84,10 +84,10 @@ def test_inputs_that_do_not_fit_the_network(tmp_path, monkeypatch, capsys):
     np.savez(tmp_path / "x.npz", features=np.ones((2, 4)))
     code, error = run_here(monkeypatch, capsys, "predict", "run", "x.npz", "--out", "y.csv", cwd=tmp_path)
     assert code == 2
-    assert "(4,)" in error
+    assert "(1, 4)" in error
     assert not (tmp_path / "y.csv").exists()
     network.notes = {"input_shape": [5]}
     network.save(tmp_path / "run")
     code, error = run_here(monkeypatch, capsys, "predict", "run", "x.npz", cwd=tmp_path)
     assert code == 2
-    assert "expected (5,)" in error
+    assert "expected n × 5 numbers" in error

@@ -153,7 +153,7 @@ MISTAKES = {
     "no source": (["train"], "no source"),
     "unknown source": (["train", "cifar11"], "digits"),
     "a set that is not here": (["train", "imagenet"], "imagenet-train.npz"),
-    "no run to evaluate": (["evaluate", "nowhere"], "no network here"),
+    "no run to evaluate": (["evaluate", "nowhere"], "no model here"),
     "two of one name": (["evaluate", "nowhere", "--ood", "a=b", "--ood", "a=c"], "same name"),
     "unknown backbone": (["train", "digits", "--backbone", "vgg"], "small_cnn"),
     "unknown recipe": (["train", "digits", "--recipe", "slow"], "paper, fast"),
@@ -162,7 +162,7 @@ MISTAKES = {
     "bad hidden": (["train", "digits", "--hidden", "a,b"], "1024,512"),
     "no width": (["train", "digits", "--hidden", "-5"], "hidden"),
     "bad seed": (["train", "digits", "--seed", "-1"], "seed"),
-    "bad shares": (["train", "digits", "--validation", "0.6", "--test", "0.5"], "nothing is left"),
+    "bad shares": (["train", "digits", "--validation", "0.6", "--test", "0.5"], "no samples are left"),
     "bad epochs": (["train", "digits", "--epochs", "0"], "epochs"),
     "no first network": (
         ["train", "digits", "--from-first", "--method", "softmax"],
@@ -171,7 +171,7 @@ MISTAKES = {
     "no run": (["train", "--resume"], "no run to resume"),
     "no config": (["train", "--config", "nothing"], "configuration"),
     "a budget of other classes": (["train", "digits", "--budget", "budget.json"], "other classes"),
-    "no network": (["predict", "nowhere", "digits"], "no network here"),
+    "no network": (["predict", "nowhere", "digits"], "no model here"),
     "bad format": (["predict", "nowhere", "digits", "--format", "xml"], "csv or jsonl"),
     "bad batch": (["predict", "nowhere", "digits", "--batch-size", "0"], "batch-size"),
 }
@@ -185,7 +185,7 @@ def test_mistakes_of_training_and_prediction(mistake, tmp_path, monkeypatch, cap
     assert code == 2
     assert message in error
     assert "Traceback" not in error
-    assert [path.name for path in tmp_path.iterdir()] == ["budget.json"]  # nothing is left behind
+    assert [path.name for path in tmp_path.iterdir()] == ["budget.json"]  # no samples are left behind
 
 
 def test_a_run_is_not_overwritten_and_keeps_its_settings_when_resumed(tmp_path, monkeypatch, capsys):

@@ -235,7 +235,7 @@ class TestFit:
                 other.submit(_folder_of_out, out=tmp_path).result()
 
     def test_failure_releases_the_lock(self, tmp_path):
-        with pytest.raises(RandomSetError, match="no such option"):
+        with pytest.raises(RandomSetError, match="unknown option for fit"):
             rs.fit(torch.nn.Linear(2, 2), None, loss=torch.nn.MSELoss(), out=tmp_path / "run", speed=3)
         assert not (tmp_path / "run").exists()
 

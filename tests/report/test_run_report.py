@@ -21,7 +21,7 @@ def test_from_stored_numbers(run):
     path = report_of_run(run, run.folder)
     page = path.read_text(encoding="utf-8")
     assert path == run.folder / "report.html"
-    for part in ("<h2>Surest</h2>", "Where classes overlap", "Sets that the network weighs"):
+    for part in ("<h2>Most certain</h2>", "Where classes overlap", "Sets of classes in the budget"):
         assert part in page
 
 
@@ -31,7 +31,7 @@ def test_without_the_data_there_are_no_samples(run, tmp_path, caplog):
     (run.folder / "evaluation.json").write_text(json.dumps(numbers))
     page = report_of_run(run, tmp_path / "elsewhere").read_text(encoding="utf-8")
     assert "Surest" not in page
-    assert "The report has no samples of test: there is no such data" in caplog.text
+    assert "The report has no samples of test: no such data" in caplog.text
 
 
 def test_clusters_that_cannot_be_read(run, caplog):

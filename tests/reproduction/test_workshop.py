@@ -30,7 +30,7 @@ def test_missing_data_stop_before_any_training(tmp_path):
     (tmp_path / "empty").mkdir()
     done = reproduce("run", "table-8", cwd=tmp_path, RANDOMSET_DATA=str(tmp_path / "empty"))
     assert done.returncode == 2
-    assert "the data set cifar10 is not here" in " ".join(done.stderr.split())
+    assert "data set cifar10 not found" in " ".join(done.stderr.split())
     assert "Model 1" not in done.stdout
 
 

@@ -35,12 +35,12 @@ class TestFitting:
         load = loader(tmp_path, input_shape=[1, 8, 8], largest_input=1.0)
         fitted = load.fitting(images(2, 3, 16, 16))
         assert tuple(fitted.inputs.shape) == (2, 1, 8, 8)
-        assert fitted.remarks == ("colour turned to grey", "resized from 16 × 16 to 8 × 8")
+        assert fitted.remarks == ("colour converted to grey", "resized from 16 × 16 to 8 × 8")
         assert load.fitting(images(2, 1, 8, 8)).remarks == ()
 
     def test_features_of_another_width(self, tmp_path):
         source = Source("table", "features", torch.zeros(2, 4), torch.zeros(2).long(), ("a",))
-        with pytest.raises(ShapeError, match=r"got table with samples of shape \(4,\); expected \(5,\)"):
+        with pytest.raises(ShapeError, match=r"got table of shape \(2, 4\); expected n × 5 numbers"):
             loader(tmp_path, input_shape=[5]).fitting(source)
 
     @pytest.mark.parametrize(("largest", "scale"), [(1.0, 255.0), (0.1, 3.0)])
@@ -78,7 +78,7 @@ class TestNotes:
     )
     def test_damaged_notes(self, tmp_path, notes):
         (name,) = notes
-        with pytest.raises(FileFormatError, match=f"description of its inputs is damaged; got {name}"):
+        with pytest.raises(FileFormatError, match=rf"notes on its \w+ are damaged; got {name}"):
             loader(tmp_path, **notes)
 
 

@@ -118,4 +118,4 @@ def test_reports(run, tmp_path):
     run.evaluate(sweeps=False, timing=False)
     assert run.report() == run.folder / "report.html"
     page = run.report(tmp_path / "elsewhere").read_text(encoding="utf-8")
-    assert "<h2>Surest</h2>" in page
+    assert "<h2>Most certain</h2>" in page

@@ -69,7 +69,7 @@ class InputSpec:
     def from_notes(cls, notes: Mapping[str, Any], place: object = "the model") -> InputSpec | None:
         """Read the specification from the notes of a model; None if they hold none."""
         shape, tokens, columns = (notes.get(name) for name in ("input_shape", "tokens", "columns"))
-        largest, classes = notes.get("largest_input"), notes.get("classes") or []
+        largest, classes = notes.get("largest_input"), notes.get("classes", [])
         valid = {
             "input_shape": shape is None or (_is_list(shape, int) and min(shape, default=0) > 0),
             "tokens": tokens is None or is_whole(tokens, 1),
@@ -132,9 +132,7 @@ class InputSpec:
                 inputs = inputs.permute(0, 3, 1, 2)
         return inputs
 
-    def fit(
-        self, inputs: Tensor, *, resize: bool = True, name: str = "the inputs"
-    ) -> tuple[Tensor, list[str]]:
+    def fit(self, inputs: Tensor, *, resize: bool = True, name: str = "inputs") -> tuple[Tensor, list[str]]:
         """Convert inputs to what the model takes; return them and what was done, in words.
 
         Missing dimensions are added, channels moved first, bytes scaled, colours and (with `resize`) sizes
@@ -148,7 +146,7 @@ class InputSpec:
             return inputs, done
         if inputs.shape[1] not in (1, 3, 4, self.shape[0]):
             raise ShapeError(
-                f"{name} are not images with 1, 3 or 4 channels", got=str(given), expected=self.expected
+                "images must have 1, 3 or 4 channels", got=f"{name} of shape {given}", expected=self.expected
             )
         self.check_scale(inputs, name)
         if inputs.dtype == torch.uint8 and not self.bytes:
@@ -168,7 +166,7 @@ class InputSpec:
         shape = tuple(inputs.shape[1:])
         if shape != self.shape if exact else len(shape) != len(self.shape):
             raise ShapeError(
-                f"{name} have the wrong shape for the model", got=str(given), expected=self.expected
+                "wrong input shape for the model", got=f"{name} of shape {given}", expected=self.expected
             )
 
     def check_scale(self, images: Tensor, name: str) -> None:
@@ -185,8 +183,8 @@ class InputSpec:
             if not self.bytes and self.largest <= _UNIT:
                 expected += ", or bytes (uint8), which are divided by 255"
             raise ShapeError(
-                f"{name} are on another scale than in training",
-                got=f"{'bytes' if from_bytes else 'values'} up to {found:g}",
+                "the inputs are on another scale than in training",
+                got=f"{name} with {'bytes' if from_bytes else 'values'} up to {found:g}",
                 expected=expected,
             )
 

@@ -100,7 +100,7 @@ def evaluate(
     (0.99, 0.89)
     """
     predictor = as_predictor(model)
-    known = tuple(classes or (model.classes if getattr(model, "bounded", False) else ()))
+    known: tuple[str, ...] = tuple(classes or getattr(model, "known_classes", ()) or ())
     if not 0 < alpha < 1:
         raise RandomSetError("alpha is out of range", got=alpha, expected="0 < alpha < 1")
     if not 0 < keep <= 1:

@@ -99,8 +99,13 @@ class Classifier(nn.Module):
     @property
     def classes(self) -> tuple[str, ...]:
         """The names of the classes, in label order."""
+        return self.known_classes or tuple(map(str, range(self.num_classes)))
+
+    @property
+    def known_classes(self) -> tuple[str, ...]:
+        """The names of the classes if they were given, else ()."""
         names = self._names or tuple(self.notes.get("classes") or ())
-        return names if len(names) == self.num_classes else tuple(map(str, range(self.num_classes)))
+        return names if len(names) == self.num_classes else ()
 
     @property
     def options(self) -> dict[str, Any]:

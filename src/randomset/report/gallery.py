@@ -85,7 +85,7 @@ def _samples(
     if not len(inputs):
         return []
     predicted, classes = result.predictions[name], result.classes
-    answer = model.predict(inputs, progress=False) if model.bounded else None
+    answer = model.predict(inputs, progress=False) if getattr(model, "bounded", False) else None
     samples = []
     for number, row in enumerate(rows):
         p = predicted.probabilities[row]

@@ -93,10 +93,11 @@ def _checked_config(notes: dict[str, Any], run: Path) -> dict[str, Any]:
         )
     texts = [config.get(name, "") for name in _TEXTS] if isinstance(config, dict) else [None]
     valid = isinstance(texts[0], str) and all(text is None or isinstance(text, str) for text in texts)
-    if not valid or not is_number(notes.get("seconds", 0)):
+    wrong = "config" if not valid else "" if is_number(notes.get("seconds", 0)) else "seconds"
+    if wrong:
         raise FileFormatError(
             "the model's notes on its training are damaged",
-            got=f"{notes.get('config' if not valid else 'seconds')!r:.60} in {run}",
+            got=f"{wrong} {notes.get(wrong)!r:.60} in {run}",
             remedy="Train it again",
         )
     return config

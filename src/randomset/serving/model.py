@@ -135,7 +135,7 @@ class ServedModel:
         inputs = self.spec.batched(inputs)
         if inputs.dim() != len(self.shape) + 1:
             raise ShapeError(
-                "the inputs have the wrong shape for the model",
+                "wrong input shape for the model",
                 got=str(tuple(array.shape)),
                 expected=self.expected,
             )

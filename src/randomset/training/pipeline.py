@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from randomset._core.locks import locks_out_folder
 from randomset.backbones.inputs import InputSpec
 from randomset.belief.budget import Budget
-from randomset.budgeting.budgeter import Budgeter
 from randomset.errors import RandomSetError
 from randomset.models.base import Classifier
 from randomset.models.registry import classifier_class
@@ -21,6 +20,9 @@ from randomset.training.config import TrainConfig
 from randomset.training.job import Job
 from randomset.training.preparation import backbone_for, log_pretrained_inputs, preprocess_for, spec_for
 from randomset.training.report import FitReport
+
+if TYPE_CHECKING:
+    from randomset.budgeting.budgeter import Budgeter
 
 __all__ = ["TrainResult", "train"]
 
