@@ -20,7 +20,7 @@ from randomset.errors import FileFormatError
 from randomset.evaluation import Evaluation
 from randomset.runs import HeldOut, Run, RunStore
 from randomset.runs.evaluation import evaluate_run
-from randomset.runs.store import time_to_go
+from randomset.runs.store import base_method, time_to_go
 from randomset.training.config import TrainConfig
 from reproduction.scales import Scale
 
@@ -93,9 +93,10 @@ class Workshop(RunStore):
         if own.exists() and not shared.exists():
             shutil.copytree(own, shared)
 
-    def base(self, config: TrainConfig) -> Run:
-        """Return the trained softmax run that a method builds on; train it if it is missing."""
-        return self.trained(dataclasses.replace(config, method="softmax"))
+    def base(self, config: TrainConfig) -> Run | None:
+        """Return the trained run that a method builds on, if it builds on one; train it if it is missing."""
+        method = base_method(config)
+        return None if method is None else self.trained(dataclasses.replace(config, method=method))
 
     def model(self, config: TrainConfig) -> Any:
         """Return a trained model."""

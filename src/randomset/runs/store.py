@@ -25,7 +25,7 @@ from randomset.runs.run import Run
 from randomset.runs.training import train_run
 from randomset.training.config import TrainConfig
 
-__all__ = ["MEASURED", "RunStore", "time_to_go"]
+__all__ = ["MEASURED", "RunStore", "base_method", "time_to_go"]
 
 logger = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ class RunStore:
         in seconds.
         """
         unique = list(dict.fromkeys(configs))
-        ordered = sorted(unique, key=lambda config: _base_method(config) is not None)
+        ordered = sorted(unique, key=lambda config: base_method(config) is not None)
         missing = [config.checked() for config in ordered if not self.run(config).is_trained]
         for number, config in enumerate(missing):
             expected = self._expected(missing[number:], unique)
@@ -107,7 +107,7 @@ class RunStore:
 
     def base(self, config: TrainConfig) -> Run | None:
         """Return the trained run that a method can build on, such as temperature scaling on softmax's."""
-        method = _base_method(config)
+        method = base_method(config)
         run = None if method is None else self.run(replace(config, method=method))
         return run if run is not None and run.is_trained else None
 
@@ -209,7 +209,8 @@ class RunStore:
         return Comparison(results, costs)
 
 
-def _base_method(config: TrainConfig) -> str | None:
+def base_method(config: TrainConfig) -> str | None:
+    """Return the method whose trained model a method can build on, if there is one."""
     return classifier_class(config.method).base_method
 
 
