@@ -21,9 +21,10 @@ import torch
 from torch import Tensor
 
 from benchmarks.families import neighbouring_sets, process_seconds
-from randomset import Budget, belief_from_mass, commonality_from_mass, plausibility_from_mass
+from randomset import Budget
 from randomset.belief.fusion import dempster
 from randomset.belief.measures import pignistic_from_mass
+from randomset.belief.transforms import belief_from_mass, commonality_from_mass, plausibility_from_mass
 
 OPERATIONS = ("belief", "plausibility", "commonality", "pignistic", "Dempster")
 LIBRARIES = ("randomset", "torchbelief", "evtools-dst", "py_dempster_shafer")

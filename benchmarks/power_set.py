@@ -14,7 +14,9 @@ import warnings
 import torch
 
 from benchmarks.families import memory_ratio, seconds
-from randomset import Budget, BudgetOperators, belief_from_mass, mass_from_belief
+from randomset import Budget
+from randomset.belief.operators import BudgetOperators
+from randomset.belief.transforms import belief_from_mass, mass_from_belief
 
 SAMPLES = 100
 
@@ -67,7 +69,8 @@ def main() -> None:
               f"   (and {built:.1f} s to build its {matrix.values().numel():,} entries)")  # fmt: skip
     ratio = memory_ratio(
         """
-from randomset import Budget, mass_from_belief
+from randomset import Budget
+from randomset.belief.transforms import mass_from_belief
 budget = Budget.powerset(16)
 mass_from_belief(torch.rand(1, len(budget)), budget)
 x = torch.rand(100, len(budget))

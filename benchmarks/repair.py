@@ -12,7 +12,8 @@ import time
 
 import torch
 
-from randomset import Budget, RandomSet, belief_from_classes
+from randomset import Budget, RandomSet
+from randomset.belief.labels import belief_from_classes
 from randomset.belief.repair import Repair
 
 SAMPLES = 1000

@@ -6,29 +6,16 @@ import importlib
 import logging
 from typing import TYPE_CHECKING, Any
 
-from randomset import errors
+from randomset import belief, errors
 from randomset.belief import credal, decision, fusion, measures
 from randomset.belief.budget import Budget
-from randomset.belief.labels import (
-    belief_from_classes,
-    belief_from_label_masses,
-    belief_from_label_sets,
-    belief_from_probabilities,
-)
-from randomset.belief.operators import BudgetOperators
 from randomset.belief.random_set import RandomSet
-from randomset.belief.repair import Validity, repair_belief
-from randomset.belief.transforms import (
-    belief_from_mass,
-    commonality_from_mass,
-    mass_from_belief,
-    plausibility_from_mass,
-)
 from randomset.errors import RandomSetError
 
 if TYPE_CHECKING:
     from randomset import backbones, budgeting, data, evaluation, models, report, runs, training
     from randomset.budgeting.budgeter import Budgeter
+    from randomset.evaluation import evaluate
     from randomset.models import (
         Classifier,
         NormalisedMassLoss,
@@ -46,7 +33,6 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Budget",
-    "BudgetOperators",
     "Budgeter",
     "Classifier",
     "NormalisedMassLoss",
@@ -60,28 +46,20 @@ __all__ = [
     "Recipe",
     "Run",
     "RunStore",
-    "Validity",
     "backbones",
-    "belief_from_classes",
-    "belief_from_label_masses",
-    "belief_from_label_sets",
-    "belief_from_mass",
-    "belief_from_probabilities",
+    "belief",
     "budgeting",
     "calibrate",
-    "commonality_from_mass",
     "credal",
     "data",
     "decision",
     "errors",
+    "evaluate",
     "evaluation",
     "fit",
     "fusion",
-    "mass_from_belief",
     "measures",
     "models",
-    "plausibility_from_mass",
-    "repair_belief",
     "report",
     "runs",
     "training",
@@ -104,6 +82,7 @@ _LATE = {
     "budgeting": "randomset.budgeting",
     "calibrate": "randomset.models",
     "data": "randomset.data",
+    "evaluate": "randomset.evaluation",
     "evaluation": "randomset.evaluation",
     "fit": "randomset.training",
     "models": "randomset.models",

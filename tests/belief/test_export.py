@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from randomset import Budget, BudgetOperators, RandomSet
+from randomset import Budget, RandomSet
+from randomset.belief.operators import BudgetOperators
 from tests.strategies import random_budget
 
 BUDGETS = {

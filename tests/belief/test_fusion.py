@@ -4,8 +4,9 @@ from evtools import DSVector, combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from randomset import Budget, BudgetOperators, fusion
+from randomset import Budget, fusion
 from randomset.belief.fusion import conjunctive, dempster, discount, disjunctive, intersection_closure, yager
+from randomset.belief.operators import BudgetOperators
 from randomset.errors import BudgetError, InvalidBeliefError, RandomSetError, ShapeError
 from tests import oracles
 from tests.strategies import budgets, random_budget, random_mass, seeds

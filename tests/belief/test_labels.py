@@ -3,16 +3,15 @@ import pytest
 import torch
 from hypothesis import given
 
-from randomset import (
-    Budget,
-    BudgetOperators,
+from randomset import Budget
+from randomset.belief.labels import (
     belief_from_classes,
     belief_from_label_masses,
     belief_from_label_sets,
-    belief_from_mass,
     belief_from_probabilities,
-    mass_from_belief,
 )
+from randomset.belief.operators import BudgetOperators
+from randomset.belief.transforms import belief_from_mass, mass_from_belief
 from randomset.errors import InvalidBeliefError, LabelError, ShapeError
 from tests import oracles
 from tests.strategies import budgets, random_mass, seeds

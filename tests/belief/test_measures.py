@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from scipy.optimize import minimize
 
-from randomset import Budget, BudgetOperators
+from randomset import Budget
 from randomset.belief import measures
 from randomset.belief.measures import (
     discord,
@@ -16,6 +16,7 @@ from randomset.belief.measures import (
     pignistic_from_mass,
     upper_entropy,
 )
+from randomset.belief.operators import BudgetOperators
 from randomset.errors import RandomSetError, ShapeError
 from tests import oracles
 from tests.strategies import budgets, random_budget, random_mass, seeds

@@ -4,12 +4,10 @@ import pytest
 import torch
 from torch import nn
 
-from randomset import (
-    Budget,
-    BudgetOperators,
-    belief_from_mass,
-)
+from randomset import Budget
 from randomset.belief.measures import pignistic_from_mass
+from randomset.belief.operators import BudgetOperators
+from randomset.belief.transforms import belief_from_mass
 from randomset.errors import BudgetError
 from tests.strategies import random_budget, random_mass
 

@@ -4,8 +4,9 @@ import itertools
 
 import torch
 
-from randomset import Budget, belief_from_mass, mass_from_belief
+from randomset import Budget
 from randomset.belief.poset import intersection_pairs, moebius_pairs, subset_pairs
+from randomset.belief.transforms import belief_from_mass, mass_from_belief
 from tests import oracles
 from tests.strategies import random_budget, random_mass
 

@@ -5,8 +5,9 @@ import warnings
 import pytest
 import torch
 
-from randomset import Budget, belief_from_mass, mass_from_belief
+from randomset import Budget
 from randomset.belief.measures import pignistic_from_mass
+from randomset.belief.transforms import belief_from_mass, mass_from_belief
 from tests import oracles
 from tests.strategies import random_mass
 

@@ -4,7 +4,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from randomset import Budget, BudgetOperators, RandomSet, measures
+from randomset import Budget, RandomSet, measures
+from randomset.belief.operators import BudgetOperators
 from randomset.errors import BudgetError, InvalidBeliefError, RandomSetError, ShapeError
 from tests.strategies import budgets, random_budget, random_mass, seeds
 

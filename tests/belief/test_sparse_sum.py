@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from randomset import belief_from_mass, mass_from_belief, plausibility_from_mass
 from randomset.belief.poset import Pairs
 from randomset.belief.sparse_sum import SparseSum
+from randomset.belief.transforms import belief_from_mass, mass_from_belief, plausibility_from_mass
 from tests import oracles
 from tests.strategies import random_budget, random_mass
 

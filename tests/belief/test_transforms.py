@@ -5,16 +5,16 @@ from evtools import conversions
 from hypothesis import given
 from torch import nn
 
-from randomset import (
-    Budget,
-    BudgetOperators,
+from randomset import Budget
+from randomset.belief import sets_first
+from randomset.belief.measures import pignistic_from_mass
+from randomset.belief.operators import BudgetOperators
+from randomset.belief.transforms import (
     belief_from_mass,
     commonality_from_mass,
     mass_from_belief,
     plausibility_from_mass,
 )
-from randomset.belief import sets_first
-from randomset.belief.measures import pignistic_from_mass
 from randomset.errors import BudgetError, ShapeError
 from tests import oracles
 from tests.strategies import budgets, random_budget, random_mass, seeds

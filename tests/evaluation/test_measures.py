@@ -24,9 +24,10 @@ from randomset.evaluation.accuracy import (
     top_accuracy,
 )
 from randomset.evaluation.calibration import calibration_error, classwise_calibration_error
-from randomset.evaluation.ood import Threshold, detection, rank_average
+from randomset.evaluation.ood import detection, rank_average
 from randomset.evaluation.selective import risk_coverage
 from randomset.models.calibration_error import reliability_diagram
+from randomset.models.threshold import Threshold
 
 REFERENCE = os.environ.get("RANDOMSET_REFERENCE")
 

@@ -17,9 +17,9 @@ from randomset.data.idx import read_idx
 from randomset.data.sources import load_source
 from randomset.data.splits import Parts
 from randomset.evaluation import Evaluation, evaluate
-from randomset.evaluation.ood import Threshold
 from randomset.models import Epinet, Softmax
 from randomset.models import load as load_model
+from randomset.models.threshold import Threshold
 from randomset.runs.inputs import NetworkInputs
 from randomset.training.config import TrainConfig
 from reproduction.exhibit import Outcome

@@ -1,7 +1,6 @@
 """Metrics: accuracy, calibration, out-of-distribution detection, conformal and selective prediction."""
 
 from randomset.evaluation.evaluator import evaluate
-from randomset.evaluation.ood import Threshold
 from randomset.evaluation.predictor import (
     Prediction,
     Predictor,
@@ -10,6 +9,7 @@ from randomset.evaluation.predictor import (
     softmax_predictor,
 )
 from randomset.evaluation.result import Evaluation
+from randomset.models.threshold import Threshold
 
 __all__ = [
     "Evaluation",

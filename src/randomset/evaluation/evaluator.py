@@ -12,7 +12,6 @@ from torch import nn
 
 from randomset.errors import RandomSetError, ShapeError
 from randomset.evaluation.accuracy import check_labels
-from randomset.evaluation.ood import Threshold
 from randomset.evaluation.prediction import Outcome, predictions_of
 from randomset.evaluation.predictor import as_predictor
 from randomset.evaluation.result import Evaluation
@@ -28,6 +27,7 @@ from randomset.evaluation.sections import (
 )
 from randomset.evaluation.sweeps import corruption_rows
 from randomset.evaluation.timing import measure_time
+from randomset.models.threshold import Threshold
 
 __all__ = ["evaluate"]
 

@@ -46,10 +46,8 @@ def as_prediction(found: Any) -> Prediction:
 
     That is a `Prediction`, a `RandomSet`, probabilities (n × N), or (probabilities, scores by name).
     """
-    if isinstance(found, Prediction):
-        return found.to("cpu")
-    if isinstance(found, RandomSet):
-        return Prediction.from_random_set(found.to("cpu"))
+    if isinstance(found, (Prediction, RandomSet)):
+        return Prediction.of(found)
     p, scores = found if isinstance(found, tuple) else (found, {})
     return Prediction(_numbers(p), {name: _numbers(score) for name, score in scores.items()})
 

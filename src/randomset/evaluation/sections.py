@@ -21,10 +21,11 @@ from randomset.evaluation.calibration import (
     tempered,
 )
 from randomset.evaluation.conformal import SCORES, Conformal
-from randomset.evaluation.ood import Threshold, detection, rank_average
+from randomset.evaluation.ood import detection, rank_average
 from randomset.evaluation.prediction import Outcome
 from randomset.evaluation.selective import risk_coverage
 from randomset.models.calibration_error import reliability_diagram
+from randomset.models.threshold import Threshold
 
 __all__ = [
     "RANKS",

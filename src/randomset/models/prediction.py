@@ -81,6 +81,12 @@ class Prediction:
         return cls(answer.pignistic, answer.scores, answer.lower, answer.upper, answer.validity.negative)
 
     @classmethod
+    def of(cls, answer: Prediction | RandomSet) -> Prediction:
+        """Return what any classifier predicts as a `Prediction` on the CPU."""
+        answer = answer.to("cpu")
+        return answer if isinstance(answer, Prediction) else cls.from_random_set(answer)
+
+    @classmethod
     def from_samples(cls, samples: Tensor) -> Prediction:
         """Average sampled class probabilities (S × n × N); the mutual information measures disagreement.
 

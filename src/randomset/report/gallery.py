@@ -12,8 +12,8 @@ from torch import Tensor
 from randomset.belief.naming import braces
 from randomset.data.png import png_from_image
 from randomset.data.sources import Source
-from randomset.evaluation.ood import Threshold
 from randomset.evaluation.result import Evaluation
+from randomset.models.threshold import Threshold
 from randomset.report.series import correct_predictions
 
 __all__ = ["gallery_of"]

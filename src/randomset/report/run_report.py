@@ -18,8 +18,8 @@ from randomset.belief.budget import Budget
 from randomset.belief.naming import braces
 from randomset.data.sources import Source
 from randomset.errors import FileFormatError, RandomSetError
-from randomset.evaluation.ood import Threshold
 from randomset.evaluation.result import Evaluation
+from randomset.models.threshold import Threshold
 from randomset.report.gallery import gallery_of
 from randomset.report.html import evaluation_report, write_report
 from randomset.runs.data import drawn, measured_inputs

@@ -12,10 +12,10 @@ from randomset._core.files import expanded
 from randomset._core.locks import lock_folder
 from randomset.data.sources import Source
 from randomset.evaluation.evaluator import evaluate
-from randomset.evaluation.ood import Threshold
 from randomset.evaluation.result import Evaluation
 from randomset.evaluation.robustness import EPSILONS
 from randomset.evaluation.sweeps import NOISE, ROTATION
+from randomset.models.threshold import Threshold
 from randomset.runs.data import drawn, measured_inputs, own_data
 from randomset.runs.inputs import NetworkInputs
 

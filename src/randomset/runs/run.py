@@ -13,12 +13,12 @@ from randomset._core.files import expanded
 from randomset._core.locks import lock_folder
 from randomset.data.sources import Source
 from randomset.errors import FileFormatError
-from randomset.evaluation.ood import Threshold
 from randomset.evaluation.prediction import predictions_of
 from randomset.evaluation.predictor import Prediction, as_predictor
 from randomset.evaluation.result import Evaluation
 from randomset.models import load as load_model
 from randomset.models.base import Classifier
+from randomset.models.threshold import Threshold
 from randomset.runs.data import HeldOut, own_data
 from randomset.runs.evaluation import evaluate_run
 from randomset.runs.inputs import NetworkInputs

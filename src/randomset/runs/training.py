@@ -22,12 +22,11 @@ from randomset.belief.budget import Budget
 from randomset.data.sources import Source, load_source
 from randomset.data.splits import Parts
 from randomset.errors import MissingPackageError, RandomSetError, WriteError
-from randomset.evaluation.ood import Threshold
-from randomset.evaluation.prediction import predictions_of
-from randomset.evaluation.predictor import Prediction, as_predictor
 from randomset.models import load as load_model
 from randomset.models.base import Classifier
 from randomset.models.calibration_error import calibration_error
+from randomset.models.prediction import Prediction
+from randomset.models.threshold import Threshold
 from randomset.runs.inputs import TOKENIZER
 from randomset.training.config import TrainConfig
 from randomset.training.pipeline import train
@@ -96,7 +95,7 @@ def train_run(
     measured = _test_numbers(model, tested)
     threshold = None
     if len(parts.validation):
-        entropy = _predicted(model, data.part(parts.validation), "validation").scores["entropy"]
+        entropy = _predicted(model, data.part(parts.validation)).scores["entropy"]
         threshold = Threshold.keeping(0.95, entropy, "entropy")
     spec = spec_for(model.preprocess, InputSpec.of(data.inputs, data.classes))
     spec = dataclasses.replace(spec, columns=None if data.columns is None else tuple(data.columns))
@@ -222,15 +221,16 @@ def _budget_for(data: Source, path: Path) -> Budget:
     return budget
 
 
-def _predicted(model: Classifier, source: Source, name: str) -> Prediction:
-    return predictions_of(as_predictor(model), source, name).prediction
+def _predicted(model: Classifier, source: Source) -> Prediction:
+    """Predict a source piece by piece: the masses of many sets would not all fit into memory."""
+    return Prediction.concatenate([Prediction.of(model.predict(part)) for part in source.inputs.split(8192)])
 
 
 def _test_numbers(model: Classifier, tested: Source) -> dict[str, Any]:
     """Measure a model on held-out samples; for a set-valued label, any of its classes is right."""
     if not len(tested):
         return {}
-    prediction, labels = _predicted(model, tested, "test"), tested.labels
+    prediction, labels = _predicted(model, tested), tested.labels
     right = (
         labels.gather(1, prediction.labels[:, None])[:, 0]
         if labels.dim() > 1

@@ -8,9 +8,9 @@ from typing import Any
 from torch import Tensor
 
 from randomset.errors import ShapeError
-from randomset.evaluation.ood import Threshold
 from randomset.evaluation.predictor import Prediction
 from randomset.models.base import Classifier
+from randomset.models.threshold import Threshold
 
 __all__ = ["Answers"]
 

@@ -22,8 +22,8 @@ from randomset._core.files import read_document
 from randomset.backbones.text import load_tokenizer, tokenize
 from randomset.data.images import pixels_from_pil
 from randomset.errors import FileFormatError, MissingPackageError, RandomSetError, ShapeError
-from randomset.evaluation.ood import Threshold
 from randomset.models import load as load_model
+from randomset.models.threshold import Threshold
 from randomset.serving.answers import Answers
 
 __all__ = ["Answer", "Limits", "ServedModel", "TooLarge"]
