@@ -8,7 +8,7 @@ from randomset import backbones
 from randomset.errors import RandomSetError
 from randomset.evaluation import evaluate
 from randomset.models import Ensemble, Softmax
-from tests.evaluation.clouds import KINDS, TEST, assert_alike, network, points
+from tests.evaluation.conftest import KINDS, TEST, assert_alike, network, points
 
 
 def softmax(seed=0):

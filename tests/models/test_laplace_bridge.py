@@ -11,7 +11,7 @@ from randomset.models import (
     Softmax,
 )
 from randomset.models.laplace_bridge import dirichlet_from_gaussian, gaussian_from_dirichlet
-from tests.models.baselines import X, Y, laplace, make
+from tests.models.conftest import X, Y, laplace, make
 
 
 class TestLaplaceBridge:

@@ -11,7 +11,7 @@ from randomset.evaluation import evaluate
 from randomset.models import Classifier, Prediction, Softmax, classifier_class, load, methods, register
 from randomset.models.registry import _CLASSES
 from randomset.training import TrainConfig, train
-from tests.models.baselines import X, Y, data
+from tests.models.conftest import X, Y, data
 
 LIBRARY = (
     "rsnn",

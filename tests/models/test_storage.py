@@ -15,7 +15,7 @@ from randomset.errors import FileFormatError, RandomSetError
 from randomset.models import BeliefTemperature, Classifier, Ensemble, LaplaceBridge, Softmax
 from randomset.models import load as load_model
 from randomset.models.calibration import calibration_from_spec
-from tests.models.networks import BUDGET, IMAGES, X, network
+from tests.models.conftest import BUDGET, FEATURES, IMAGES, network
 
 
 def rewrite_header(path, change):
@@ -34,7 +34,9 @@ def changed(header, change):
 
 class TestFiles:
     def full(self):
-        model = network(hidden=(6,), dropout=0.1, preprocess=Standardise.from_data(X), freeze_backbone=True)
+        model = network(
+            hidden=(6,), dropout=0.1, preprocess=Standardise.from_data(FEATURES), freeze_backbone=True
+        )
         model.calibration = BeliefTemperature([2.0, 3.0])
         model.notes = {"trained on": "nothing", "numbers": [1, 2]}
         return model.eval()
@@ -43,7 +45,7 @@ class TestFiles:
         model = self.full()
         assert model.save(tmp_path / "new" / "run") == tmp_path / "new" / "run"
         again = RandomSetNetwork.load(tmp_path / "new" / "run")
-        assert torch.equal(again.predict(X).mass, model.predict(X).mass)
+        assert torch.equal(again.predict(FEATURES).mass, model.predict(FEATURES).mass)
         assert again.budget == model.budget
         assert again.notes == model.notes
         assert again.backbone_frozen
@@ -76,7 +78,7 @@ class TestFiles:
         with pytest.raises(RandomSetError, match=r"Linear.*backbone="):
             RandomSetNetwork.load(tmp_path, preprocess=nn.BatchNorm1d(4))
         again = RandomSetNetwork.load(tmp_path, nn.Linear(4, 8), nn.BatchNorm1d(4))
-        assert torch.equal(again(X), model(X))
+        assert torch.equal(again(FEATURES), model(FEATURES))
         with pytest.raises(FileFormatError, match=r"do not fit.*architecture"):
             RandomSetNetwork.load(tmp_path, nn.Linear(5, 8), nn.BatchNorm1d(4))
 
@@ -85,7 +87,7 @@ class TestFiles:
         model = RandomSetNetwork(nn.Sequential(layer, nn.ReLU(), layer), BUDGET)
         model.save(tmp_path)
         again = RandomSetNetwork.load(tmp_path, nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4)))
-        assert torch.equal(again(X), model(X))
+        assert torch.equal(again(FEATURES), model(FEATURES))
 
     def test_a_failed_write_leaves_the_old_file(self, tmp_path, monkeypatch):
         self.full().save(tmp_path)
@@ -142,7 +144,7 @@ class TestFiles:
     def test_pickling_and_copies(self):
         model = self.full()
         again = pickle.loads(pickle.dumps(model))
-        assert torch.equal(again.predict(X).mass, model.predict(X).mass)
+        assert torch.equal(again.predict(FEATURES).mass, model.predict(FEATURES).mass)
 
     def test_a_model_of_another_class(self, tmp_path):
         Softmax(backbones.mlp(4, (8,)), 3).save(tmp_path)
@@ -182,7 +184,7 @@ class TestEarlierVersions:
         again = load_model(folder)
         assert type(again) is type(model)
         assert again.classes == ("cat", "dog", "car")
-        assert torch.equal(again.predict(X).probabilities, model.predict(X).probabilities)
+        assert torch.equal(again.predict(FEATURES).probabilities, model.predict(FEATURES).probabilities)
         return again
 
     def test_a_softmax_network(self, tmp_path):
@@ -207,7 +209,7 @@ class TestEarlierVersions:
     @pytest.mark.parametrize("structure", ["kron", "full"])
     def test_a_laplace_bridge(self, tmp_path, structure):
         model = LaplaceBridge(self.softmax(), structure, 20).eval()
-        model.fit_posterior([(X, torch.arange(10) % 3)])
+        model.fit_posterior([(FEATURES, torch.arange(10) % 3)])
         options = {"structure": structure, "samples": 20}
         description = {"method": "laplace-bridge", "network": self.SOFTMAX, "options": options}
         write_rival(model, tmp_path, description)
@@ -216,7 +218,9 @@ class TestEarlierVersions:
 
     @pytest.mark.parametrize("kind", [None, "BeliefTemperature", "PignisticTemperature"])
     def test_a_random_set_network(self, tmp_path, kind):
-        model = network(hidden=(6,), dropout=0.1, preprocess=Standardise.from_data(X), freeze_backbone=True)
+        model = network(
+            hidden=(6,), dropout=0.1, preprocess=Standardise.from_data(FEATURES), freeze_backbone=True
+        )
         calibration = None if kind is None else {"kind": kind, "temperature": [2.0]}
         model.calibration = calibration_from_spec(calibration)
         header = {
@@ -241,7 +245,7 @@ class TestEarlierVersions:
             save_file(state, tmp_path / "model.safetensors", {"network": json.dumps(header)})
         again = load_model(tmp_path)
         assert isinstance(again, RandomSetNetwork)
-        assert torch.equal(again.predict(X).mass, model.predict(X).mass)
+        assert torch.equal(again.predict(FEATURES).mass, model.predict(FEATURES).mass)
         assert type(again.calibration) is type(model.calibration)
         assert (again.notes, again.budget, again.backbone_frozen) == (header["notes"], BUDGET, True)
 
@@ -254,3 +258,40 @@ class TestEarlierVersions:
             header = json.loads(file.metadata()["model"])
         assert (key, header["format"], header["version"]) == ("model", "randomset.model", 1)
         self.same_model(tmp_path / "new", model)
+
+
+class TestBaselines:
+    def test_files_that_are_none(self, tmp_path):
+        with pytest.raises(RandomSetError, match="no model here"):
+            load_model(tmp_path)
+        (tmp_path / "model.safetensors").write_bytes(b"hello")
+        with pytest.raises(RandomSetError, match="safetensors"):
+            load_model(tmp_path)
+
+    def test_a_header_that_lies(self, tmp_path):
+        from safetensors.torch import save_file
+
+        for header in ("{}", "[]", '{"format": "randomset.rival", "version": 1, "model": {"method": "x"}}'):
+            save_file({"a": torch.zeros(1)}, tmp_path / "model.safetensors", metadata={"rival": header})
+            with pytest.raises(RandomSetError, match=r"cannot build the model|does not hold a model"):
+                load_model(tmp_path)
+
+    def test_a_backbone_of_the_users_own(self, tmp_path):
+        model = Softmax(torch.nn.Linear(2, 4), 3, in_features=4).eval()
+        model.save(tmp_path)
+        with pytest.raises(RandomSetError, match=r"not one of randomset.backbones; got Linear.*backbone=…"):
+            load_model(tmp_path)
+        again = load_model(tmp_path, backbone=torch.nn.Linear(2, 4))
+        inputs = torch.randn(5, 2)
+        assert torch.equal(again.predict(inputs).probabilities, model.predict(inputs).probabilities)
+
+    @pytest.mark.parametrize("structure", ["kron", "full"])
+    def test_a_posterior_is_kept(self, tmp_path, structure):
+        torch.manual_seed(0)
+        bridge = LaplaceBridge(Softmax(backbones.mlp(2, (8,)), 3).eval(), structure)
+        inputs = torch.randn(50, 2)
+        bridge.fit_posterior([(inputs, torch.arange(50) % 3)])
+        bridge.save(tmp_path)
+        assert torch.equal(
+            load_model(tmp_path).predict(inputs).probabilities, bridge.predict(inputs).probabilities
+        )
