@@ -26,7 +26,11 @@ class TestMeasureTime:
         calls = []
 
         def called(name):
-            return lambda inputs: (calls.append(name), model(inputs))[1]
+            def predict(inputs):
+                calls.append(name)
+                return model(inputs)
+
+            return predict
 
         times = in_turns({"a": called("a"), "b": called("b")}, TEST[0][:1], rounds=2)
         assert calls == ["a", "b"] * 5  # three rounds to warm up

@@ -103,7 +103,8 @@ class TestOutside:
         model.save(tmp_path)
         again = load(tmp_path)
         assert type(again) is cosine
-        assert (again.scale, again.classes, again.notes) == (10.0, names, model.notes)
+        assert again.scale == 10.0
+        assert (again.classes, again.notes) == (names, model.notes)
         test = data(90, seed=2)
         found, expected = again.predict(test[0]), model.predict(test[0])
         assert torch.equal(found.probabilities, expected.probabilities)
