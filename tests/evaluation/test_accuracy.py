@@ -19,7 +19,7 @@ from randomset.evaluation.calibration import calibration_error
 from tests.evaluation.conftest import draw
 
 
-def test_where_probabilities_tie_the_answer_of_the_prediction_counts():
+def test_ties_are_broken_as_in_predictions():
     even = torch.full((40, 7), 1 / 7)
     answers = Prediction(even).labels
     assert top_accuracy(even, answers) == balanced_accuracy(even, answers) == 1.0

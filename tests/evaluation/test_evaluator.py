@@ -40,21 +40,21 @@ class TestNumbers:
 
 
 class TestMistakes:
-    def test_a_few_shared_inputs_are_left_out(self):
+    def test_a_few_shared_inputs_are_dropped(self):
         mixed = torch.cat((torch.randn(200, 2), TEST[0][:2]))
         result = evaluate(model, TEST, {"mixed": mixed})
         assert result["ood"]["mixed"]["samples"] == 200
         assert result["remarks"] == ["mixed: 2 of 202 inputs are in the test data and were dropped"]
         assert result["left_out"] == {"mixed": [200, 201]}
 
-    def test_of_validation_data_as_well(self):
+    def test_shared_validation_inputs_are_dropped(self):
         generator = torch.Generator().manual_seed(3)
         held = torch.cat((TEST[0][:1], torch.randn(150, 2, generator=generator)))
         result = evaluate(model, TEST, validation=(held, torch.arange(151) % 3))
         assert len(result.predictions["validation"]) == 150
         assert "validation: 1 of 151 inputs are in the test data and were dropped" in result["remarks"]
 
-    def test_rows_that_repeat_are_no_mistake(self):
+    def test_repeated_rows_are_allowed(self):
         generator = torch.Generator().manual_seed(0)
         rows = torch.randint(0, 2, (300, 2), generator=generator).float()
         labels = torch.arange(300) % 3
@@ -64,7 +64,7 @@ class TestMistakes:
         assert "of 150 inputs equal a test input" in remark
         assert result["left_out"] == {}
 
-    def test_a_threshold_on_a_score_that_is_not_there(self):
+    def test_a_threshold_on_a_missing_score(self):
         with pytest.raises(
             RandomSetError,
             match="does not provide the threshold's score; got credal width; expected one of entropy",
@@ -126,6 +126,6 @@ class TestMistakes:
             (lambda: evaluate(model, "nothing"), "no such data"),
         ],
     )
-    def test_what_is_wrong_is_said(self, call, message):
+    def test_errors(self, call, message):
         with pytest.raises(RandomSetError, match=message):
             call()

@@ -46,7 +46,7 @@ class TestData:
         assert path["test"]["samples"] == 40
         assert path["ood"]["all"]["samples"] == 1697
 
-    def test_images_are_made_to_fit_and_it_is_said(self):
+    def test_images_are_converted_with_a_remark(self):
         digits = load_source("digits")
         colour = torch.randint(0, 256, (30, 3, 32, 32), dtype=torch.uint8)
         result = evaluate(image_network(), digits, {"colour": colour, "same": torch.rand(9, 1, 8, 8)})
@@ -104,7 +104,7 @@ class TestScale:
 
 
 class TestRows:
-    def test_pictures_of_pillow(self):
+    def test_pillow_images(self):
         pixels = np.random.default_rng(0).integers(0, 256, (6, 8, 8), dtype=np.uint8)
 
         class Pictures(Dataset):

@@ -15,7 +15,7 @@ from randomset.evaluation.accuracy import (
 from randomset.evaluation.ood import Threshold, detection, rank_average
 
 
-def test_a_threshold_makes_its_folder(tmp_path):
+def test_a_threshold_creates_its_folder(tmp_path):
     threshold = Threshold.keeping(0.5, torch.tensor([1.0, 2.0]), "entropy")
     threshold.save(tmp_path / "new" / "run")
     assert Threshold.load(tmp_path / "new" / "run") == threshold

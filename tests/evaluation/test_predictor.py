@@ -50,7 +50,7 @@ class TestPredictors:
         assert found.scores["distance"].tolist() == [0, 1, 2]
         assert found.confidence.tolist() == [0.5] * 3
 
-    def test_what_is_no_prediction(self):
+    def test_invalid_predictions(self):
         with pytest.raises(InvalidBeliefError, match="input 1 of a batch"):
             Prediction(torch.tensor([[0.5, 0.5], [torch.nan, 0.5]]))
         with pytest.raises(InvalidBeliefError, match="sum to one"):

@@ -18,7 +18,7 @@ from tests.evaluation.conftest import (
 
 @pytest.mark.slow
 class TestResult:
-    def test_a_folder_in_the_home_folder(self, result, tmp_path, monkeypatch):
+    def test_paths_in_the_home_folder(self, result, tmp_path, monkeypatch):
         monkeypatch.setenv("HOME", str(tmp_path))
         assert result.save("~/run")[0] == tmp_path / "run" / "evaluation.json"
         assert Evaluation.load("~/run").numbers.keys() == result.numbers.keys()
@@ -67,7 +67,7 @@ class TestResult:
         assert "NaN" not in text
         assert json.loads(text)["conformal"]["rows"][0]["class_coverage"][2] is None
 
-    def test_what_was_not_measured(self, result, tmp_path):
+    def test_missing_sections(self, result, tmp_path):
         with pytest.raises(KeyError, match="was not evaluated"):
             result["speed"]
         assert "noise" in result

@@ -55,7 +55,7 @@ class TestTable:
         for name, value in by_name.items():
             assert value == pytest.approx(self.expected(0.02), abs=2 / 300), name
 
-    def test_a_twin_keeps_its_mode_and_attacks_without_dropout(self):
+    def test_a_surrogate_keeps_its_mode_and_attacks_without_dropout(self):
         modes = []
 
         class Watching(nn.Module):
@@ -67,11 +67,18 @@ class TestTable:
                 modes.append(self.training)
                 return self.inner(x)
 
-        twin = Watching(self.model()).train()
+        surrogate = Watching(self.model()).train()
         attack_rows(
-            self.model(), self.images, SIDES, (0.02,), surrogate=twin, steps=2, restarts=1, progress=False
+            self.model(),
+            self.images,
+            SIDES,
+            (0.02,),
+            surrogate=surrogate,
+            steps=2,
+            restarts=1,
+            progress=False,
         )
-        assert twin.training
+        assert surrogate.training
         assert modes
         assert not any(modes)
 
@@ -106,7 +113,7 @@ class TestTable:
             loss = RandomSetLoss(network.budget)(logits, SIDES[place : place + 1])
             assert found[place].item() == pytest.approx(loss.item(), rel=1e-5)
 
-    def test_a_clipped_loss_of_a_sure_network_is_flat(self):
+    def test_a_clipped_loss_of_a_confident_network_is_flat(self):
         """Which hides where to go, and protects nothing: the logits tell."""
         network = self.network()
         nn.init.normal_(network.head.layers[-1].weight, std=300.0)

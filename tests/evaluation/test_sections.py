@@ -57,7 +57,7 @@ class TestNumbers:
 
 
 class TestRepairs:
-    def test_what_was_repaired(self):
+    def test_repaired_mass_is_reported(self):
         found = network()
         expected = found.predict(TEST[0]).validity.negative.double().mean().item()
         assert evaluate(found, TEST)["test"]["negative_mass"] == pytest.approx(expected)

@@ -65,7 +65,7 @@ class TestContract:
             for key, score in whole.scores.items():
                 assert torch.allclose(found.scores[key], score, atol=1e-4)
 
-    def test_modes_come_back(self, name):
+    def test_the_mode_is_restored(self, name):
         model = make(name).train()
         model.predict(X)
         assert model.training
@@ -180,7 +180,7 @@ def test_mistakes(call, message):
         call()
 
 
-def test_backbones_are_understood_as_by_a_random_set_network():
+def test_backbones_with_maps_and_tokens():
     class Output:
         def __init__(self, hidden):
             self.last_hidden_state = hidden

@@ -43,7 +43,7 @@ class TestCalibrations:
         order = before.pignistic.argsort(1)
         assert (after.pignistic.gather(1, order).diff(dim=1) >= -1e-9).all()
 
-    def test_a_calibration_is_used_unless_told_otherwise(self):
+    def test_a_calibration_is_applied_unless_disabled(self):
         model = network().eval()
         plain = model.predict(FEATURES)
         model.calibration = BeliefTemperature(4.0)

@@ -162,7 +162,7 @@ class TestLabels:
             ([{"cat"}, {"cow"}, {"cat"}, {"cat"}, {"cat"}], "cow"),
         ],
     )
-    def test_what_is_wrong_is_said(self, labels, message):
+    def test_errors(self, labels, message):
         logits, _ = draw(ANIMALS)
         with pytest.raises(RandomSetError, match=message):
             RandomSetLoss(ANIMALS)(logits, labels)
@@ -259,7 +259,7 @@ class TestNormalisedMassLoss:
             NormalisedMassLoss(ANIMALS, 0.0)
 
 
-def test_two_classes_that_are_never_told_apart():
+def test_two_classes_that_are_never_distinguished():
     """Labels say "cat or dog" or "car", and nothing ever separates cat from dog: the set must be learned."""
     generator = torch.Generator().manual_seed(0)
     car = torch.rand(400, generator=generator) < 0.5

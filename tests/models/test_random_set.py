@@ -60,7 +60,7 @@ class TestForward:
     def test_finds_the_width_of_its_backbone(self, backbone):
         assert RandomSetNetwork(backbone, BUDGET)(FEATURES).shape == (10, 5)
 
-    def test_asks_for_a_width_that_it_cannot_find(self):
+    def test_an_unknown_width_must_be_given(self):
         flattened = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten())
         with pytest.raises(RandomSetError, match="in_features"):
             RandomSetNetwork(flattened, BUDGET)
@@ -68,7 +68,7 @@ class TestForward:
         with pytest.raises(ShapeError, match=r"\(1, 72\).*70"):
             RandomSetNetwork(flattened, BUDGET, in_features=70)(torch.zeros(1, 1, 8, 8))
 
-    def test_a_backbone_that_is_none(self):
+    def test_invalid_backbones(self):
         with pytest.raises(RandomSetError, match=r"must be a torch\.nn\.Module"):
             RandomSetNetwork("resnet", BUDGET)
         with pytest.raises(RandomSetError, match="yields no features"):
@@ -97,7 +97,7 @@ class TestFreezing:
         changed = {n for n, t in model.state_dict().items() if not torch.equal(t, before[n])}
         assert changed == {"head.layers.0.weight", "head.layers.0.bias"}  # no running statistics either
 
-    def test_and_thawed_again(self):
+    def test_a_backbone_can_be_unfrozen(self):
         model = network(freeze_backbone=True).freeze_backbone(False)
         assert all(p.requires_grad for p in model.parameters())
         assert model.train().backbone.training
@@ -149,7 +149,7 @@ class TestPredict:
         assert model.training
         assert model.backbone.training
 
-    def test_batches_do_not_matter(self, model):
+    def test_predictions_do_not_depend_on_the_batches(self, model):
         whole, parts = model.predict(FEATURES), model.predict(FEATURES, batch_size=3)
         assert torch.allclose(whole.mass, parts.mass, atol=1e-6)
         assert whole.validity.repaired.tolist() == parts.validity.repaired.tolist()
@@ -187,7 +187,7 @@ class TestPredict:
         model.predict(FEATURES)
         assert asked == [("predicting", 2, None), 1, 1, ("predicting", 1, False), 1]
 
-    def test_the_budgets_of_thousands(self):
+    def test_budgets_of_a_thousand_classes(self):
         sets = [{i, i + 1, i + 2} for i in range(0, 900)]
         model = RandomSetNetwork(nn.Linear(4, 8), Budget.from_sets(sets, 1000))
         assert model.predict(FEATURES).pignistic.sum(1).tolist() == pytest.approx([1.0] * 10, abs=1e-4)

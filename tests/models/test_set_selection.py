@@ -41,7 +41,7 @@ class TestTraining:
         inputs, labels, classes = digit_images
         mask = torch.nn.functional.one_hot(labels, 10).bool()
         mask[:, 3] |= mask[:, 8]
-        mask[:, 8] |= mask[:, 3]  # never told apart
+        mask[:, 8] |= mask[:, 3]  # never distinguished
         for data in (inputs, inputs.flatten(1)):
             result = train(QUICK, data, mask, classes, (data[:50], mask[:50]))
             assert {"3", "8"} in result.model.budget

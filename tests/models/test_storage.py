@@ -26,7 +26,7 @@ def rewrite_header(path, change):
 
 
 def changed(header, change):
-    """Change what the header says, or what it says of the model."""
+    """Change a field of the header, or of the description of the model."""
     if set(change) <= {"format", "version", "notes"}:
         return {**header, **change}
     return {**header, "model": {**header["model"], **change}}
@@ -53,14 +53,14 @@ class TestFiles:
         assert isinstance(again.calibration, BeliefTemperature)
         assert Budget.load(tmp_path / "new" / "run" / "budget.json") == BUDGET
 
-    def test_versions_are_noted(self, tmp_path):
+    def test_versions_are_stored(self, tmp_path):
         with safe_open(str(self.full().save(tmp_path) / "model.safetensors"), "pt") as file:
             header = json.loads(file.metadata()["model"])
         assert header["versions"]["torch"] == torch.__version__
         assert header["model"]["budget"]["classes"] == ["cat", "dog", "car"]
 
     @pytest.mark.parametrize("name", ["small_cnn", "resnet", "wide_resnet"])
-    def test_our_backbones_need_no_help(self, name, tmp_path):
+    def test_library_backbones_are_rebuilt(self, name, tmp_path):
         options = {
             "small_cnn": {"image_size": 8},
             "resnet": {"width": 4},
@@ -70,7 +70,7 @@ class TestFiles:
         model = RandomSetNetwork(backbone, BUDGET).eval()
         assert torch.equal(RandomSetNetwork.load(model.save(tmp_path))(IMAGES), model(IMAGES))
 
-    def test_foreign_parts_are_asked_for(self, tmp_path):
+    def test_backbones_of_the_user_must_be_passed(self, tmp_path):
         model = RandomSetNetwork(nn.Linear(4, 8), BUDGET, preprocess=nn.BatchNorm1d(4)).eval()
         model.save(tmp_path)
         with pytest.raises(RandomSetError, match="preprocess="):
@@ -102,7 +102,7 @@ class TestFiles:
         assert (tmp_path / "model.safetensors").read_bytes() == before
         assert sorted(p.name for p in tmp_path.iterdir()) == ["budget.json", "model.safetensors"]
 
-    def test_what_cannot_be_read(self, tmp_path):
+    def test_unreadable_files(self, tmp_path):
         with pytest.raises(FileFormatError, match="no model here"):
             RandomSetNetwork.load(tmp_path)
         path = tmp_path / "model.safetensors"
@@ -135,7 +135,7 @@ class TestFiles:
             ({"notes": 3}, "cannot build the model"),
         ],
     )
-    def test_a_header_that_lies(self, tmp_path, change, message):
+    def test_invalid_headers(self, tmp_path, change, message):
         path = self.full().save(tmp_path) / "model.safetensors"
         rewrite_header(path, lambda header: changed(header, change))
         with pytest.raises(RandomSetError, match=message):
@@ -159,7 +159,7 @@ def write_earlier(model, folder, key, header):
     save_file(model.state_dict(), folder / "model.safetensors", {key: json.dumps(header)})
 
 
-def write_rival(model, folder, description):
+def write_baseline(model, folder, description):
     notes = {"classes": ["cat", "dog", "car"]}
     header = {"format": "randomset.rival", "version": 1, "model": description, "notes": notes}
     write_earlier(model, folder, "rival", header)
@@ -190,19 +190,19 @@ class TestEarlierVersions:
     def test_a_softmax_network(self, tmp_path):
         model = self.softmax()
         model.temperature.fill_(1.7)
-        write_rival(model, tmp_path, self.SOFTMAX)
+        write_baseline(model, tmp_path, self.SOFTMAX)
         again = self.same_model(tmp_path, model)
         assert torch.equal(again.temperature, model.temperature)
 
     def test_a_softmax_network_with_preprocessing(self, tmp_path):
         model = self.softmax(preprocess=Standardise(torch.ones(4), torch.full((4,), 2.0)))
-        write_rival(model, tmp_path, self.SOFTMAX | {"channels": 4})
+        write_baseline(model, tmp_path, self.SOFTMAX | {"channels": 4})
         again = self.same_model(tmp_path, model)
         assert isinstance(again.preprocess, Standardise)
 
     def test_an_ensemble(self, tmp_path):
         model = Ensemble([self.softmax(seed) for seed in range(3)])
-        write_rival(model, tmp_path, {"method": "ensemble", "members": [self.SOFTMAX] * 3})
+        write_baseline(model, tmp_path, {"method": "ensemble", "members": [self.SOFTMAX] * 3})
         again = self.same_model(tmp_path, model)
         assert len(again.members) == 3
 
@@ -212,7 +212,7 @@ class TestEarlierVersions:
         model.fit_posterior([(FEATURES, torch.arange(10) % 3)])
         options = {"structure": structure, "samples": 20}
         description = {"method": "laplace-bridge", "network": self.SOFTMAX, "options": options}
-        write_rival(model, tmp_path, description)
+        write_baseline(model, tmp_path, description)
         again = self.same_model(tmp_path, model)
         assert again.prior_precision == model.prior_precision
 
@@ -251,7 +251,7 @@ class TestEarlierVersions:
 
     def test_saved_again_it_has_the_current_format(self, tmp_path):
         model = self.softmax()
-        write_rival(model, tmp_path / "old", self.SOFTMAX)
+        write_baseline(model, tmp_path / "old", self.SOFTMAX)
         load_model(tmp_path / "old").save(tmp_path / "new")
         with safe_open(str(tmp_path / "new" / "model.safetensors"), "pt") as file:
             (key,) = file.metadata()
@@ -261,14 +261,14 @@ class TestEarlierVersions:
 
 
 class TestBaselines:
-    def test_files_that_are_none(self, tmp_path):
+    def test_files_that_are_not_models(self, tmp_path):
         with pytest.raises(RandomSetError, match="no model here"):
             load_model(tmp_path)
         (tmp_path / "model.safetensors").write_bytes(b"hello")
         with pytest.raises(RandomSetError, match="safetensors"):
             load_model(tmp_path)
 
-    def test_a_header_that_lies(self, tmp_path):
+    def test_invalid_headers(self, tmp_path):
         from safetensors.torch import save_file
 
         for header in ("{}", "[]", '{"format": "randomset.rival", "version": 1, "model": {"method": "x"}}'):

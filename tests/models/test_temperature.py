@@ -104,7 +104,7 @@ class TestCalibration:
         quick(model, digits[0], epochs=6, learning_rate=1e-2)
         return model
 
-    def test_a_temperature_that_was_spoiled_is_found_again(self, digits, monkeypatch):
+    def test_a_scaled_head_scales_the_temperature(self, digits, monkeypatch):
         monkeypatch.setattr("randomset.models.temperature._PRIOR_STD", 100.0)  # the likelihood alone
         torch.manual_seed(0)
         model = rs.RandomSetNetwork(backbones.mlp(64, (32,)), rs.Budget.singletons(10))
@@ -117,7 +117,7 @@ class TestCalibration:
         assert report.nll[1] < report.nll[0]
         assert report.samples == 300
 
-    def test_what_it_reports_is_so(self, digits, trained):
+    def test_the_report_matches_the_predictions(self, digits, trained):
         report = calibrate(trained, digits[1])
         x, y = digits[1].tensors
         for number, calibrated in enumerate((False, True)):
@@ -135,7 +135,7 @@ class TestCalibration:
         assert several.nll[1] <= one.nll[1] + 1e-6
         assert len(several.temperature) in (1, 3)
 
-    def test_where_decisions_would_change_the_order_is_kept(self):
+    def test_the_class_order_is_kept_if_predictions_would_change(self):
         # The inputs are the logits. They are sure of themselves and right half of the time.
         model = rs.RandomSetNetwork(nn.Identity(), rs.Budget.powerset(4), in_features=15)
         model.head.layers[-1].weight.data = torch.eye(15)
@@ -154,7 +154,7 @@ class TestCalibration:
         assert report.nll[1] < report.nll[0]
         assert "would have changed" in str(report)
 
-    def test_a_handful_of_perfect_samples_does_not_make_it_sure(self, digits, trained):
+    def test_a_few_perfect_samples_do_not_make_it_overconfident(self, digits, trained):
         x, y = digits[1].tensors
         right = trained.predict(x).labels == y
         few = TensorDataset(x[right][:30], y[right][:30])

@@ -12,7 +12,7 @@ from tests.training.conftest import BUDGET, quick
 
 @pytest.mark.slow
 class TestTraining:
-    def test_augmentation_changes_the_path(self):
+    def test_augmentation_changes_the_loss(self):
         x, y = torch.rand(64, 1, 8, 8), torch.arange(64) % 10
         losses = []
         for shift in (0.0, 0.3):

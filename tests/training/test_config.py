@@ -16,15 +16,15 @@ class TestFromFirst:
             ({"method": "softmax"}, "got from_first with the method softmax"),
             ({"from_first": "yes"}, "from_first must be true or false; got yes"),
         ],
-        ids=["frozen", "rival", "text"],
+        ids=["frozen", "baseline", "text"],
     )
-    def test_where_there_is_no_first_network(self, change, message):
+    def test_from_first_needs_a_plain_network(self, change, message):
         with pytest.raises(RandomSetError, match=message):
             TrainConfig(**{"from_first": True, **change}).checked()
 
 
 class TestConfiguration:
-    def test_comes_back_from_its_file(self, tmp_path):
+    def test_round_trip_through_a_file(self, tmp_path):
         config = TrainConfig("digits", hidden=(8, 4), num_sets="auto", learning_rate=0.1)
         config.save(tmp_path / "config.json")
         assert TrainConfig.load(tmp_path) == TrainConfig.load(tmp_path / "config.json") == config
@@ -51,7 +51,7 @@ class TestConfiguration:
         ],
         ids=str,
     )
-    def test_a_file_that_cannot_be_followed(self, tmp_path, change):
+    def test_invalid_settings_in_a_file(self, tmp_path, change):
         path = tmp_path / "config.json"
         TrainConfig("digits").save(path)
         content = json.loads(path.read_text())
@@ -63,7 +63,7 @@ class TestConfiguration:
     @pytest.mark.parametrize(
         "text", ["", "{", "[]", "{}", '{"format": "randomset.run", "version": 1, "config": 3}']
     )
-    def test_a_file_that_is_none(self, tmp_path, text):
+    def test_files_that_are_not_configurations(self, tmp_path, text):
         (tmp_path / "config.json").write_text(text)
         with pytest.raises(FileFormatError, match=r"config\.json"):
             TrainConfig.load(tmp_path)
@@ -85,7 +85,7 @@ def test_freezing_without_weights_makes_no_sense():
         TrainConfig(freeze=True).checked()
 
 
-def test_a_head_alone_needs_more_than_fine_tuning_gives():
+def test_the_text_recipe_is_too_slow_for_a_frozen_backbone():
     with pytest.raises(RandomSetError, match="freeze with the recipe text"):
         TrainConfig(freeze=True, weights="default", recipe="text").checked()
     assert TrainConfig(freeze=True, weights="default", recipe="text", learning_rate=1e-3).checked()

@@ -1,4 +1,4 @@
-"""Training: it learns, it logs, it takes data of every kind, it says what is wrong."""
+"""`fit`: it learns, logs, takes data of every kind, and reports mistakes."""
 
 import csv
 import signal
@@ -154,7 +154,7 @@ class TestMistakes:
         with pytest.raises(RandomSetError, match=message):
             quick(network(), digits[0], **options)
 
-    def test_the_best_of_no_validation(self, digits, tmp_path):
+    def test_keeping_the_best_requires_validation_data(self, digits, tmp_path):
         with pytest.raises(RandomSetError, match="no validation data"):
             quick(network(), digits[0], keep="best", out=tmp_path)
 
@@ -195,7 +195,7 @@ class TestMistakes:
         with pytest.raises(RandomSetError, match="cannot be combined with a data loader"):
             quick(network(), DataLoader(digits[0], 8), batch_size=3)
 
-    def test_divergence_is_told(self, digits):
+    def test_divergence_is_reported(self, digits):
         with pytest.warns(RandomSetWarning, match="diverged"):
             quick(network(), digits[0], epochs=3, learning_rate=100.0)
         x, y = digits[0].tensors

@@ -44,7 +44,7 @@ def trained(method, digits, epochs=12, **options):
 @pytest.mark.slow
 @pytest.mark.parametrize("method", BASELINES)
 def test_learns_digits_and_notices_unknown_ones(method, digits, tmp_path):
-    """Above 95 % of the known ones; unknown ones are told with an AUROC well above chance."""
+    """Above 95 % of the known ones; unknown ones are detected with an AUROC well above chance."""
     part, _, _, test, unknown = digits
     model = trained(method, digits)
     result = evaluate(model, part.part(test), {"8 and 9": unknown}, classes=part.classes[:8])
@@ -65,7 +65,7 @@ def test_learns_digits_and_notices_unknown_ones(method, digits, tmp_path):
 
 @pytest.mark.slow
 class TestResuming:
-    def test_an_ensemble_goes_on_with_its_next_member(self, digits, tmp_path):
+    def test_an_ensemble_resumes_with_its_next_member(self, digits, tmp_path):
         with interrupted_at("Member 3"):
             trained("ensemble", digits, epochs=1, out=tmp_path)
         stamp = (tmp_path / "member-0" / "metrics.csv").stat().st_mtime_ns
@@ -147,7 +147,7 @@ class TestFrozen:
         model.save(tmp_path)
         assert torch.equal(load_model(tmp_path).predict(source.inputs[held]).probabilities, p)
 
-    def test_all_weights_learn_from_where_they_are(self, source_digits, weights):
+    def test_fine_tuning_starts_from_the_weights(self, source_digits, weights):
         source, rest, held = source_digits
         config = settings(weights, freeze=False, epochs=5)
         assert config.plan(600).backbone_share == pytest.approx(0.1)

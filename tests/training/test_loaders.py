@@ -46,7 +46,7 @@ class TestEpochLoader:
         torch.manual_seed(5)  # torch's own generator plays no part
         assert seen(EpochLoader(NUMBERS, 4, seed=1)) == epochs[0]
 
-    def test_goes_on_from_any_batch(self):
+    def test_resumes_from_any_batch(self):
         whole = EpochLoader(NUMBERS, 4)
         expected = seen(whole) + seen(whole)
         for start in range(6):
@@ -56,7 +56,7 @@ class TestEpochLoader:
             rest += seen(loader) if start < 3 else []
             assert rest == expected[start:]
 
-    def test_knows_where_it_stands_even_if_the_last_batch_is_not_asked_for_twice(self):
+    def test_the_position_after_every_batch(self):
         loader = EpochLoader(NUMBERS, 4)
         batches = iter(loader)
         states = []
@@ -112,14 +112,14 @@ class TestEpochLoader:
         with pytest.raises(ShapeError, match="empty"):
             EpochLoader(TensorDataset(torch.zeros(0)), 4)
 
-    def test_seeds_of_neighbours_lie_apart(self):
+    def test_neighbouring_seeds_differ(self):
         seeds = {seed_from(a, b) for a in range(30) for b in range(30)}
         assert len(seeds) == 900
         assert all(0 <= seed < 2**63 for seed in seeds)
 
 
 class TestKindsOfData:
-    def test_a_plain_loader_becomes_repeatable(self):
+    def test_a_plain_loader_becomes_reproducible(self):
         loader = training_loader(DataLoader(NUMBERS, 4, shuffle=True), 99, 7, 0)
         assert isinstance(loader, EpochLoader)
         assert (loader.batch_size, loader.seed, loader.shuffle) == (4, 7, True)
@@ -137,13 +137,13 @@ class TestKindsOfData:
             DataLoader(NUMBERS, batch_sampler=[[0, 1], [2]]),
         ],
     )
-    def test_others_are_left_as_they_are(self, loader):
+    def test_other_loaders_are_unchanged(self, loader):
         assert training_loader(loader, 99, 0, 0) is loader
 
     def test_validation_keeps_its_order(self):
         assert seen(validation_loader(NUMBERS, 6, 0)) == [[0, 1, 2, 3, 4, 5], [6, 7, 8, 9]]
 
-    def test_what_is_no_data(self):
+    def test_invalid_data(self):
         for make in (lambda: training_loader(3, 4, 0, 0), lambda: validation_loader(3, 4, 0)):
             with pytest.raises(RandomSetError, match="cannot read the"):
                 make()
@@ -174,7 +174,7 @@ class TestKindsOfData:
         assert runs[0][0] != runs[0][1]
         assert len(set(runs[0][0].values())) == 10
 
-    def test_an_iteration_that_is_cut_short_is_over(self):
+    def test_an_abandoned_iteration_is_over(self):
         validation = validation_loader(NUMBERS, 4, 0)
         for _ in range(3):
             assert next(iter(validation))[0].tolist() == [0, 1, 2, 3]

@@ -21,7 +21,7 @@ class TestPrecision:
         assert precision.chosen_precision(None, "cpu") == "bf16-mixed"
         assert precision.chosen_precision("bf16-mixed", "cpu") == "bf16-mixed"
 
-    def test_gpus_by_their_age(self, monkeypatch):
+    def test_old_and_new_gpus(self, monkeypatch):
         monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
         for new, expected in ((True, "bf16-mixed"), (False, "16-mixed")):
             monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda new=new, **_: new)

@@ -47,7 +47,7 @@ class TestFrozenFeatures:
         frozen_features(model, None, inputs)
         assert len(list((cache / "features").iterdir())) == 4
 
-    def test_a_damaged_file_is_made_again(self, cache):
+    def test_a_damaged_file_is_replaced(self, cache):
         torch.manual_seed(0)
         model, inputs = Counting().eval(), torch.randn(30, 4)
         first = frozen_features(model, None, inputs)
@@ -55,7 +55,7 @@ class TestFrozenFeatures:
         file.write_bytes(b"nothing")
         assert torch.equal(frozen_features(model, None, inputs), first)
 
-    def test_a_place_that_cannot_be_written(self, tmp_path, monkeypatch, caplog):
+    def test_a_cache_that_cannot_be_written(self, tmp_path, monkeypatch, caplog):
         (tmp_path / "file").write_text("x")
         monkeypatch.setenv("RANDOMSET_CACHE", str(tmp_path / "file"))
         caplog.set_level("INFO", "randomset.training")
@@ -70,7 +70,7 @@ def test_a_users_own_backbone_keeps_its_features():
     assert torch.equal(scale(features), features)
 
 
-def test_what_weights_are_used_to_comes_first():
+def test_the_preprocessing_of_pretrained_weights():
     backbone = nn.Identity()
     backbone.pretrained_inputs = PretrainedInputs((0.4, 0.5, 0.6), (0.1, 0.2, 0.3), 224)
     colour, grey = torch.rand(2, 3, 8, 8), torch.rand(2, 1, 8, 8)
@@ -121,7 +121,7 @@ class TestBackbones:
             ("resnet18", (2, 3), "expects images"),
         ],
     )
-    def test_what_does_not_fit(self, name, shape, message):
+    def test_incompatible_backbones(self, name, shape, message):
         with pytest.raises(RandomSetError, match=message):
             backbone_for(name, torch.zeros(shape))
 

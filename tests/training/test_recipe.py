@@ -82,7 +82,7 @@ class TestRecipe:
         assert Recipe.named(recipe, epochs=None, learning_rate=1.0).learning_rate == 1.0
         assert recipe.learning_rate == 1e-3
 
-    def test_what_would_make_a_resumed_training_another_one(self):
+    def test_differences_between_recipes(self):
         fast, longer = Recipe.fast(), Recipe.named("fast", epochs=99)
         assert longer.differences(fast) == ["epochs 30 → 99"]
         steps = Recipe.paper()

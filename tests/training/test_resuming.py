@@ -45,7 +45,7 @@ class TestExactResume:
             assert_same(whole, again)
             assert without_speed(resumed.history) == without_speed(report.history)
 
-    def test_a_loader_is_gone_on_with_too(self, small_digits, tmp_path, monkeypatch):
+    def test_resuming_with_a_data_loader(self, small_digits, tmp_path, monkeypatch):
         data = DataLoader(small_digits[0], 64, shuffle=True)
         whole = small_network()
         train_small(whole, data)
@@ -58,7 +58,7 @@ class TestExactResume:
         train_small(again, data, out=tmp_path, resume=True)
         assert_same(whole, again)
 
-    def test_a_run_that_is_done_is_done(self, small_digits, tmp_path):
+    def test_resuming_a_finished_run_changes_nothing(self, small_digits, tmp_path):
         first = small_network()
         report = train_small(first, *small_digits, out=tmp_path)
         again = small_network()
@@ -78,7 +78,7 @@ class TestExactResume:
         assert len(report.history) == 5
         assert len((tmp_path / "metrics.csv").read_text().splitlines()) == 6
 
-    def test_nothing_to_go_on_from_is_a_start(self, small_digits, tmp_path):
+    def test_without_a_checkpoint_training_starts(self, small_digits, tmp_path):
         assert len(train_small(small_network(), *small_digits, out=tmp_path, resume=True).history) == 3
 
     @pytest.mark.parametrize("workers", [0, 1])
@@ -171,7 +171,7 @@ class TestFiles:
         return tmp_path / "checkpoints"
 
     @pytest.mark.parametrize("size", [0, 1, 100, 0.5, -1])
-    def test_the_one_before_a_truncated_checkpoint(self, small_digits, run, size):
+    def test_the_checkpoint_before_a_truncated_one(self, small_digits, run, size):
         whole = (run / "last.ckpt").read_bytes()
         cut = whole[: int(size * len(whole)) if size == 0.5 else size]
         (run / "last.ckpt").write_bytes(cut)
@@ -189,8 +189,8 @@ class TestFiles:
         train_small(again, *small_digits, out=run.parent, resume=True)
         assert_same(model, again)
 
-    def test_a_bit_of_the_weights(self, small_digits, run):
-        """It is no matter to torch, which would go on with other weights."""
+    def test_a_flipped_bit_in_the_weights(self, small_digits, run):
+        """torch does not notice, and would resume with other weights."""
         whole = bytearray((run / "last.ckpt").read_bytes())
         weights = torch.load(run / "last.ckpt", weights_only=True)["state_dict"][
             "module.head.layers.0.weight"
@@ -212,18 +212,18 @@ class TestFiles:
             train_small(small_network(), *small_digits, out=run.parent, resume=True)
         assert {path: path.read_bytes() for path in run.parent.rglob("*") if path.is_file()} == kept
 
-    def test_a_last_checkpoint_that_is_lost(self, small_digits, run):
+    def test_a_missing_last_checkpoint(self, small_digits, run):
         (run / "last.ckpt").unlink()
         with pytest.warns(RandomSetWarning, match=r"no checkpoint to resume from.*previous\.ckpt"):
             assert len(train_small(small_network(), *small_digits, out=run.parent, resume=True).history) == 3
 
-    def test_fewer_epochs_than_were_seen(self, small_digits, tmp_path):
+    def test_fewer_epochs_than_were_trained(self, small_digits, tmp_path):
         recipe = rs.Recipe(schedule="constant")
         train_small(small_network(), *small_digits, out=tmp_path, recipe=recipe)
         with pytest.raises(RandomSetError, match=r"more epochs than requested; got epochs=2; expected 3"):
             train_small(small_network(), *small_digits, out=tmp_path, recipe=recipe, epochs=2, resume=True)
 
-    def test_foreign_checkpoints(self, small_digits, run):
+    def test_checkpoints_of_other_programs(self, small_digits, run):
         for content in ({"state_dict": {}}, [1, 2], {"randomset": {"format": "other"}}):
             torch.save(content, run / "last.ckpt")
             with pytest.raises(FileFormatError, match=r"not written by randomset.*last\.ckpt"):
@@ -261,7 +261,7 @@ class TestFiles:
         with pytest.raises(RandomSetError, match="Freeze the same parts"):
             train_small(small_network().freeze_backbone(), *small_digits, out=run.parent, resume=True)
 
-    def test_a_checkpoint_without_its_parts(self, small_digits, run):
+    def test_an_incomplete_checkpoint(self, small_digits, run):
         content = torch.load(run / "last.ckpt", weights_only=True)
         del content["randomset"]["seed"]
         torch.save(content, run / "last.ckpt")
@@ -274,6 +274,6 @@ class TestFiles:
             train_small(small_network(), *small_digits, out=run.parent)
         assert (run / "last.ckpt").read_bytes() == before
 
-    def test_a_path_that_is_not_there(self, small_digits, run):
+    def test_a_missing_path(self, small_digits, run):
         with pytest.raises(FileFormatError, match="no checkpoint"):
             train_small(small_network(), *small_digits, out=run.parent, resume=run / "none.ckpt")
