@@ -7,7 +7,7 @@ INSTALL = $(BIN)/python -m pip install --quiet -c constraints.txt
 export OMP_WAIT_POLICY ?= PASSIVE
 export HF_HUB_OFFLINE ?= 1
 
-.PHONY: help demo test test-vision quick bench peers reproduction docs package clean
+.PHONY: help demo test test-vision quick bench libraries reproduction docs package clean
 
 help:  ## say what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /: /'
@@ -45,17 +45,17 @@ bench: $(VENV)/test.stamp  ## the claims of speed, measured side by side
 	for script in prediction power_set repair overlap budgeter training methods; do \
 	  env -u OMP_WAIT_POLICY $(BIN)/python -m benchmarks.$$script || exit 1; done
 
-# The libraries that one would pick instead bring torchvision too, and old packages for second derivatives.
-.venv-peers/stamp: pyproject.toml constraints.txt
-	$(PYTHON) -m venv .venv-peers
-	.venv-peers/bin/python -m pip install --quiet -c constraints.txt -e '.[peers]'
+# The other libraries need torchvision, and old packages for second derivatives.
+.venv-libraries/stamp: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-libraries
+	.venv-libraries/bin/python -m pip install --quiet -c constraints.txt -e '.[libraries]'
 	@touch $@
 
-PEERS = OMP_NUM_THREADS=1 TQDM_DISABLE=1 .venv-peers/bin/python -m
-peers: .venv-peers/stamp  ## other libraries beside this one, on digits and on belief functions: some minutes
-	$(PEERS) benchmarks.peers --task digits --epochs 30
-	$(PEERS) benchmarks.peers --task digits --seconds 5
-	$(PEERS) benchmarks.peers_belief
+LIBRARIES = OMP_NUM_THREADS=1 TQDM_DISABLE=1 .venv-libraries/bin/python -m
+libraries: .venv-libraries/stamp  ## other libraries beside this one, on digits and on belief functions: some minutes
+	$(LIBRARIES) benchmarks.libraries --task digits --epochs 30
+	$(LIBRARIES) benchmarks.libraries --task digits --seconds 5
+	$(LIBRARIES) benchmarks.libraries_belief
 
 SCALE ?= cpu
 SEEDS ?= 3
@@ -78,4 +78,4 @@ package: $(VENV)/package.stamp  ## build wheel and sdist, and try the wheel in a
 	.venv-package/bin/python -I tests/packaging/consumer.py
 
 clean:  ## remove what the other targets made
-	rm -rf $(VENV) .venv-vision .venv-peers .venv-package site demo build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-vision .venv-libraries .venv-package site demo build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,9 +1,9 @@
 """The paper's architectures: parameters, and the time of a training step as a random-set network.
 
-Claim: whatever the backbone, a step with 10 classes and 20 sets costs within a few per cent of what it costs
-with softmax, and the parameters grow by those of 20 more outputs. Plain and random-set network take turns,
-call by call, on small images; beside them the numbers that the paper prints (Table 4, in millions). The
-published networks come from torchvision, the wide ResNet is ours.
+Claim: with any backbone, a step with 10 classes and 20 sets costs within a few percent of a softmax step, and
+the parameters grow by those of 20 outputs. The softmax and the random-set network take turns, call by call,
+on small images, beside the numbers of the paper (Table 4, in millions). The published networks come from
+torchvision, the wide ResNet is ours.
 
 Run: .venv-vision/bin/python -m benchmarks.architectures (after `make test-vision`)
 """
@@ -21,7 +21,7 @@ from randomset import RandomSetLoss, RandomSetNetwork
 from randomset._core.batches import feature_tensor
 from randomset.training.preparation import backbone_for
 
-# name: backbone, side of the images, hidden layers of the head, the paper's millions (random-set, plain)
+# name: backbone, image size, hidden layers of the head, millions of parameters in the paper
 PAPER: dict[str, tuple[str, int, tuple[int, ...], tuple[float, float]]] = {
     "ResNet-50, head 1024/512": ("torchvision:resnet50", 64, (1024, 512), (2.69, 2.62)),
     "WideResNet-28-10": ("wide_resnet", 32, (), (37.0, 36.7)),
@@ -49,7 +49,7 @@ class Plain(nn.Module):
 
 
 def millions(module: nn.Module) -> float:
-    """Count parameters."""
+    """Return the number of parameters in millions."""
     return sum(p.numel() for p in module.parameters()) / 1e6
 
 
@@ -58,8 +58,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--batch", type=int, default=8, help="images in a step")
-    parser.add_argument("--pairs", type=int, default=6, help="how often the two take turns")
+    parser.add_argument("--batch", type=int, default=8, help="images per step")
+    parser.add_argument("--pairs", type=int, default=6, help="number of timed pairs")
     arguments = parser.parse_args()
     budget = neighbouring_sets(10, 20)
     print(f"{arguments.batch} images in a step, {torch.get_num_threads()} threads")

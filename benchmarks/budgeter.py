@@ -3,8 +3,8 @@
 Claims: at most 3 s with PCA, 60 s with t-SNE (on 3,000 samples), 30 s with UMAP (on 10,000, once compiled).
 
 Features: ten Gaussian clusters in 20 dimensions, spread over 512 by a random matrix, with noise, float32.
-Each reducer runs in a process of its own; "first" is the first call there, with imports and compilation,
-"next" the fastest of two more.
+Each reducer runs in its own process; "first" is the first call, including imports and compilation, "next" the
+fastest of two more.
 
 Run: python -m benchmarks.budgeter
 """
@@ -21,7 +21,7 @@ SAMPLES, FEATURES, CLASSES = 40_000, 512, 10
 
 
 def main() -> None:
-    """Print one row for each reducer."""
+    """Print one row per reducer."""
     if len(sys.argv) > 1:
         return measure(sys.argv[1])
     print(f"Budgeter(20).fit on {SAMPLES:,} × {FEATURES}, {CLASSES} classes")

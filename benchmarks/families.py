@@ -1,4 +1,4 @@
-"""Budgets for the benchmarks, a stop-watch, and a gauge of memory."""
+"""Budgets, timers and a memory measurement for the benchmarks."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from randomset import Budget
 
 
 def neighbouring_sets(num_classes: int, num_sets: int, seed: int = 0) -> Budget:
-    """Build a downward closed budget like those that overlapping clusters give.
+    """Build a downward-closed budget like those of overlapping clusters.
 
-    Three quarters of the draws are pairs, the rest triples and some fours, among classes at most seven
-    apart on a ring; every subset of a drawn set joins it, until there are `num_sets` of them.
+    Three quarters of the draws are pairs, the rest triples and a few sets of four, among classes at most
+    seven apart on a ring; every subset of a drawn set is added, until there are `num_sets`.
     """
     draw = random.Random(seed)
     sets: set[tuple[int, ...]] = set()
@@ -33,14 +33,14 @@ def neighbouring_sets(num_classes: int, num_sets: int, seed: int = 0) -> Budget:
 
 
 def seconds(*functions: Callable[[], object], rounds: int = 5, repeats: int = 5) -> list[tuple[float, float]]:
-    """Time several functions in turns, each a few times in a row: the fastest run and the median of each.
+    """Time functions in turns, each a few times in a row; return the fastest and the median run of each.
 
-    The fastest run says what the code costs; what the median has on top is the machine's doing.
+    The fastest run is the cost of the code; the median includes other load on the machine.
     """
     times: list[list[float]] = [[] for _ in functions]
     for _ in range(rounds):
         for function, seen in zip(functions, times, strict=True):
-            function()  # warm
+            function()  # warm-up
             for _ in range(repeats):
                 start = time.perf_counter()
                 function()
@@ -49,17 +49,16 @@ def seconds(*functions: Callable[[], object], rounds: int = 5, repeats: int = 5)
 
 
 def process_seconds(*functions: Callable[[], object], rounds: int = 5) -> list[float]:
-    """Time several functions in turns by the time that the process computes: the fastest run of each.
+    """Time functions in turns by process time; return the fastest run of each.
 
-    For one thread on a machine that does other things too: they take no more from a long call than from a
-    short one.
+    For a single thread on a shared machine, since other processes do not count.
     """
     fastest = [float("inf")] * len(functions)
     for turn in range(rounds):
         for place, function in enumerate(functions):
             start = time.process_time()
             function()
-            if turn or rounds == 1:  # the first one warms
+            if turn or rounds == 1:  # the first round is a warm-up
                 fastest[place] = min(fastest[place], time.process_time() - start)
     return fastest
 
@@ -67,7 +66,7 @@ def process_seconds(*functions: Callable[[], object], rounds: int = 5) -> list[f
 def ratios(
     base: Callable[[], object], other: Callable[[], object], pairs: int
 ) -> tuple[float, float, float, float, float]:
-    """Let two functions take turns and compare each call with its neighbours.
+    """Time two functions in turns, and compare each call with its neighbours.
 
     Returns the quartiles of (time of `other` / mean time of the two calls of `base` around it), the ratio of
     the fastest calls, and the median time of `base`.
@@ -91,9 +90,9 @@ def ratios(
 
 
 def memory_ratio(prepare: str, run: str) -> float:
-    """Measure the peak memory of `run` beyond what was there before it, in units of its input `x`.
+    """Measure the additional peak memory of `run`, relative to its input `x`.
 
-    Both are source code, run in a fresh process: `prepare` makes x, and warms up.
+    Both are source code, run in a new process: `prepare` creates x, and warms up.
     """
     code = f"""
 import re, torch

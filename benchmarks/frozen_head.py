@@ -1,7 +1,7 @@
-"""What helps a head that learns alone on a frozen encoder: one change at a time, judged on validation data.
+"""Ablations of a head on a frozen encoder, one change at a time, judged on validation data.
 
-The test rows of each seed are never looked at: a part of the rest measures, another calibrates. Features are
-computed once and kept.
+The test rows of each seed are not used: one part of the rest evaluates, another calibrates. Features are
+computed once and reused.
 
 Run: python -m benchmarks.frozen_head --backbone hf:FOLDER
 """
@@ -44,7 +44,7 @@ VARIANTS: dict[str, Change] = {
 
 
 def measured(features: torch.Tensor, data: Source, change: Change, seed: int) -> dict[str, float]:
-    """Train one head on one split, and measure it on rows that it has not seen."""
+    """Train a head on one split, and evaluate it on held-out rows."""
     rest, _ = data.split(0.2, seed=seed)  # the others are test rows
     order = rest[torch.randperm(len(rest), generator=torch.Generator().manual_seed(seed))]
     held, calibrating, rows = order[:300], order[300:500], order[500:]
@@ -72,12 +72,12 @@ def measured(features: torch.Tensor, data: Source, change: Change, seed: int) ->
 
 
 def main() -> None:
-    """Print a line for each variant."""
+    """Print one row per variant."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--source", default="bbc")
-    parser.add_argument("--backbone", required=True, help="hf: with a folder or a name")
+    parser.add_argument("--backbone", required=True, help="hf:FOLDER or hf:NAME")
     parser.add_argument("--seeds", type=int, default=3)
     arguments = parser.parse_args()
     data = load_source(arguments.source)

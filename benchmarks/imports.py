@@ -1,6 +1,6 @@
-"""How long `import randomset` takes beside `import torch` alone.
+"""The time of `import randomset`, relative to `import torch`.
 
-Claim: less than 1.5 times as long, in fresh processes that take turns.
+Claim: less than 1.5 times as long, measured in new processes that take turns.
 
 Run: python -m benchmarks.imports [--pairs 9]
 """
@@ -16,7 +16,7 @@ _TIMED = "import time; start = time.perf_counter(); import {}; print(time.perf_c
 
 
 def seconds(module: str) -> float:
-    """Import a module in a new process and return how long that took."""
+    """Import a module in a new process; return the seconds it took."""
     done = subprocess.run(
         [sys.executable, "-c", _TIMED.format(module)], capture_output=True, text=True, check=True
     )
@@ -24,11 +24,11 @@ def seconds(module: str) -> float:
 
 
 def main() -> None:
-    """Print the medians and the ratio of neighbours."""
+    """Print the medians, and the median ratio of neighbouring pairs."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", type=int, default=9)
     pairs = parser.parse_args().pairs
-    seconds("randomset")  # the first one compiles
+    seconds("randomset")  # the first import compiles
     found = [(seconds("torch"), seconds("randomset")) for _ in range(pairs)]
     torch, ours = (statistics.median(column) for column in zip(*found, strict=True))
     ratio = statistics.median(b / a for a, b in found)

@@ -1,8 +1,8 @@
 """A thousand classes with 3,000 sets: budget, training, prediction, evaluation; time and memory of each.
 
-The features are drawn: centres in 64 dimensions that lie in groups of ten, so that neighbours overlap. The
-softmax network on the same features stands beside it; a step of each is timed in turns. Unknown are the
-inputs of a hundred more centres. Memory is the peak of the whole process, torch and the data in it.
+The features are random: centres in 64 dimensions lie in groups of ten, so that neighbours overlap. A softmax
+network on the same features serves as baseline; steps of both are timed in turns. Inputs of a hundred more
+centres are unknown. Memory is the peak of the process, including torch and the data.
 
 Run: python -m benchmarks.many_classes
 """
@@ -25,7 +25,7 @@ from randomset.evaluation import evaluate
 
 
 def peak() -> float:
-    """Return the largest memory of this process so far, in GB."""
+    """Return the peak memory of this process in GB."""
     found = re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())
     return int(found[1]) / 2**20 if found else float("nan")
 
@@ -42,13 +42,13 @@ def drawn(classes: int, samples: int, dimensions: int, seed: int) -> tuple[Tenso
 
 
 def main() -> None:
-    """Run every stage and print what it took."""
+    """Run every stage and print its time and memory."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--classes", type=int, default=1000)
     parser.add_argument("--sets", type=int, default=3000)
-    parser.add_argument("--samples", type=int, default=50, help="of each class")
+    parser.add_argument("--samples", type=int, default=50, help="samples per class")
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--batch", type=int, default=256)
     arguments = parser.parse_args()
@@ -59,27 +59,27 @@ def main() -> None:
     print(f"before: {peak():.2f} GB")
     start = time.perf_counter()
 
-    def told(what: str) -> None:
+    def report(what: str) -> None:
         nonlocal start
         print(f"{what}: {time.perf_counter() - start:.1f} s, {peak():.2f} GB", flush=True)
         start = time.perf_counter()
 
     budgeter = Budgeter(arguments.sets, seed=0, progress=False)
     budget = budgeter.fit(inputs[train].numpy(), labels[train].numpy()).budget_
-    told(f"budget of {len(budget)} sets")
+    report(f"budget of {len(budget)} sets")
     torch.manual_seed(0)
     network = RandomSetNetwork(mlp(64, (512,)), budget)
     plain = nn.Sequential(mlp(64, (512,)), nn.Linear(512, known))
     options = {"epochs": arguments.epochs, "batch_size": arguments.batch, "progress": False}
     fit(network, (inputs[train], labels[train]), **options)
-    told(f"training, {arguments.epochs} epochs of {int(train.sum())} samples")
+    report(f"training, {arguments.epochs} epochs of {int(train.sum())} samples")
     network.predict(tested, batch_size=arguments.batch)
-    told(f"prediction of {len(tested)} samples")
+    report(f"prediction of {len(tested)} samples")
     result = evaluate(network, (tested[test], truth[test]), {"more classes": tested[~test]})
-    told("evaluation")
+    report("evaluation")
     print(result.summary)
     fit(plain, (inputs[train], labels[train]), loss=nn.CrossEntropyLoss(), **options)
-    told("training of softmax")
+    report("training of softmax")
     print(evaluate(plain, (tested[test], truth[test]), {"more classes": tested[~test]}).summary)
     batch, right = inputs[train][: arguments.batch], labels[train][: arguments.batch]
     low, middle, high, _, seconds = ratios(

@@ -1,10 +1,9 @@
-"""One training step and one prediction of every method of `randomset compare`, in units of softmax's.
+"""Time of a training step and a prediction of every method of `randomset compare`, relative to softmax.
 
-The paper's Tables 1 and 6 give milliseconds for a prediction and minutes for a training on its machines; only
-their ratios to the plain network can be compared. Here each method takes turns with the plain network, call
-by call, on the same backbone and images. A step of the ensemble is a step of each of its members. What comes
-once is not in it: the plain network and the overlaps for a random-set network's budget, and the Laplace
-bridge's pass over the training data.
+The paper's Tables 1 and 6 give milliseconds per prediction and minutes of training on its machines; only the
+ratios to the softmax network can be compared. Here each method takes turns with the softmax network, call by
+call, on the same backbone and images. A step of the ensemble is a step of each member. One-time costs are not
+included: choosing the budget of a random-set network, and the Laplace bridge's pass over the training data.
 
 Run: python -m benchmarks.methods
 """
@@ -13,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +23,7 @@ from randomset.backbones import Backbone, resnet, small_cnn
 from randomset.models import FSVI, Classifier, Ensemble, Epinet, LaplaceBridge, Softmax
 
 CLASSES, SETS, MEMBERS = 10, 20, 5
-# the paper, CIFAR-10: Table 1's milliseconds for a prediction, Table 6's minutes for a training
+# the paper, CIFAR-10: milliseconds per prediction (Table 1), minutes of training (Table 6)
 PRINTED = {
     "softmax": (1.91, 85.333),
     "rsnn": (1.91, 113.23),
@@ -41,17 +39,17 @@ BACKBONES: dict[str, tuple[Callable[[], Backbone], tuple[int, int, int]]] = {
 
 
 def prediction(model: Classifier, images: Tensor) -> Callable[[], object]:
-    """Return a prediction with its entropy and its own scores."""
+    """Return a function that predicts, with the entropy and the method's own scores."""
 
-    def run() -> tuple[Tensor, Any]:
+    def run() -> tuple[Tensor, object]:
         found = model.predict(images)
         return found.labels, found.scores
 
     return run
 
 
-def rivals(build: Callable[[], Backbone], images: Tensor, labels: Tensor) -> dict[str, Classifier]:
-    """Build the five, the Laplace bridge with its posterior."""
+def baselines(build: Callable[[], Backbone], images: Tensor, labels: Tensor) -> dict[str, Classifier]:
+    """Build the five baselines, the Laplace bridge with its posterior."""
     bridge = LaplaceBridge(Softmax(build(), CLASSES))
     bridge.fit_posterior([(images, labels)])
     return {
@@ -64,7 +62,7 @@ def rivals(build: Callable[[], Backbone], images: Tensor, labels: Tensor) -> dic
 
 
 def steps(model: Classifier, images: Tensor, labels: Tensor) -> Callable[[], object]:
-    """Return a training step: five for an ensemble, the plain network's for the Laplace bridge."""
+    """Return a training step: five for an ensemble, that of its network for the Laplace bridge."""
     parts: list[nn.Module] = [model]
     if isinstance(model, Ensemble):
         parts = list(model.members)
@@ -87,14 +85,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--batch", type=int, default=128, help="images in a step and in a prediction of many")
-    parser.add_argument("--pairs", type=int, default=15, help="how often the methods take turns")
+    parser.add_argument("--batch", type=int, default=128, help="images per step and per batch prediction")
+    parser.add_argument("--pairs", type=int, default=15, help="number of timed pairs")
     arguments = parser.parse_args()
     print(f"{torch.get_num_threads()} threads; medians of {arguments.pairs} pairs of calls")
     for name, (build, shape) in BACKBONES.items():
         torch.manual_seed(0)
         images, labels = torch.randn(arguments.batch, *shape), torch.randint(CLASSES, (arguments.batch,))
-        models = rivals(build, images, labels)
+        models = baselines(build, images, labels)
         plain = models["softmax"]
         budget = neighbouring_sets(CLASSES, SETS)
         network = RandomSetNetwork(build(), budget)

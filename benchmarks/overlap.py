@@ -1,12 +1,12 @@
-"""How long the exact search for overlapping sets takes, and how that grows.
+"""Time of the exact search for overlapping sets, and how it grows.
 
-Claim: at most 3 s for 1000 classes and 3000 sets. The rows beside it show how time grows with classes, sets
-and points, and against a plain version of the method: every set of up to three classes whose pairs overlap is
-weighed with the same points, without search, bounding boxes or merged patterns.
+Claim: at most 3 s for 1000 classes and 3000 sets. Other rows show how the time grows with classes, sets and
+points, and a comparison with a naive implementation: every set of up to three classes whose pairs overlap is
+weighted with the same points, without search, bounding boxes or merged patterns.
 
 Generated clusters (`clusters` below): centres uniform in a cube with 27 units of volume for each class,
-ellipsoids with axes uniform in 0.4 to 1.2 standard deviations, turned at random; about 3.4 ellipsoids lie
-around a point that is in any two, the best sets overlap by 0.6, the 3000th by 0.06. The crowded rows have an
+ellipsoids with axes uniform in 0.4 to 1.2 standard deviations, rotated at random; about 3.4 ellipsoids
+contain a point that is in any two, the best sets overlap by 0.6, the 3000th by 0.06. The crowded rows have an
 eighth of the space.
 
 Run: python -m benchmarks.overlap
@@ -64,7 +64,7 @@ def main() -> None:
     for classes, sets, points in ((10, 20, 1024), (30, 60, 1024), (100, 200, 1024)):
         regions, ball = clusters(classes), unit_ball(3, points // 8, 0)
         start = time.perf_counter()
-        expected = plainly(regions, ball)
+        expected = naive_overlaps(regions, ball)
         plain = time.perf_counter() - start
         ((ours, _),) = seconds(
             lambda: best_sets(patterns_from_ellipsoids(regions, classes, ball), sets),  # noqa: B023
@@ -78,7 +78,7 @@ def main() -> None:
 
 
 def clusters(classes: int, *, crowd: float = 1.0, seed: int = 0) -> Ellipsoids:
-    """Draw ellipsoids of random place, shape and direction in three dimensions."""
+    """Draw ellipsoids of random position, shape and orientation in three dimensions."""
     draw = np.random.default_rng(seed)
     centres = draw.uniform(0, 3 * classes ** (1 / 3) / crowd, (classes, 3))
     turn = np.linalg.qr(draw.normal(size=(classes, 3, 3)))[0]
@@ -87,8 +87,8 @@ def clusters(classes: int, *, crowd: float = 1.0, seed: int = 0) -> Ellipsoids:
     return Ellipsoids.from_moments(centres, covariances, np.arange(classes), radius_from_coverage(0.95, 3))
 
 
-def plainly(regions: Ellipsoids, ball: np.ndarray) -> dict[Focal, float]:
-    """Weigh every pair, and every triple whose pairs overlap, with all points and all ellipsoids."""
+def naive_overlaps(regions: Ellipsoids, ball: np.ndarray) -> dict[Focal, float]:
+    """Compute the overlap of every pair, and of every triple whose pairs overlap, with all points."""
     places = zip(regions.centres, regions.axes, strict=True)
     points = np.concatenate([centre + regions.radius * ball @ axes.T for centre, axes in places])
     inside = regions.contain(points)

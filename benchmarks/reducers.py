@@ -1,11 +1,11 @@
-"""Which reducer finds the sets that a network really confuses?
+"""Compare reducers by how well the chosen sets predict a network's confusions.
 
-For each data set a small network is trained, its training features choose K sets with every reducer, and its
-errors on test images judge them: the share of errors whose pair {true, predicted} is in the budget. Two rows
-frame the others: the network's own confusion matrix on the training images, and sets drawn at random.
+For each data set, a small network is trained and every reducer chooses K sets from its training features. The
+measure is the share of test errors whose pair {true, predicted} is in the budget. Two references: the
+network's confusion matrix on the training images, and random sets.
 
 Run: RANDOMSET_DATA=folder python -m benchmarks.reducers [data set …]
-Digits come with scikit-learn; the others are skipped where the folder does not have them.
+Digits come with scikit-learn; other data sets are skipped if they are not in the folder.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Split = tuple[Tensor, Tensor]
 
 
 def main() -> None:
-    """Print one table for each data set."""
+    """Print one table per data set."""
     warnings.simplefilter("ignore")
     wanted = sys.argv[1:] or list(SETS)
     for name in wanted:
@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def compare(name: str, train: Split, test: Split) -> None:
-    """Train, choose, judge; mean and standard deviation over the seeds."""
+    """Print the mean and standard deviation over seeds of the errors that each budget covers."""
     classes = int(train[1].max()) + 1
     counts = (10, 20) if classes <= 10 else (100, 200)
     if classes <= 6:
@@ -80,7 +80,7 @@ def compare(name: str, train: Split, test: Split) -> None:
 def chosen(
     method: str, sets: int, features: np.ndarray, labels: np.ndarray, confusion: np.ndarray, seed: int
 ) -> Budget:
-    """Choose sets by a method; random ones have the sizes that PCA finds."""
+    """Choose sets by a method; random sets have the sizes of those by PCA."""
     if method == "confusion":
         return from_confusion(confusion, sets)
     reducer = "pca" if method == "random" else method
@@ -143,7 +143,7 @@ def idx(folder: str) -> tuple[Split, Split]:
 
 
 def npz(train: str, test: str = "") -> tuple[Split, Split]:
-    """Load colour images; without a test file, every fifth image is for testing."""
+    """Load colour images; without a test file, every fifth image is held out for testing."""
 
     def part(name: str) -> Split:
         with np.load(DATA / f"{name}.npz") as file:

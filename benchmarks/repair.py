@@ -1,7 +1,7 @@
-"""The two repairs on a noisy full power set of 10 classes: what they keep, and what they cost.
+"""Accuracy and cost of both repairs on a noisy power set of 10 classes.
 
-Claim: where the paper's clipping loses the prediction, the projection keeps the decision that the singleton
-beliefs show, and corrects it where these err.
+Claim: where the paper's clipping loses the prediction, the projection keeps the decision of the singleton
+beliefs, and corrects some of its errors.
 
 Run: python -m benchmarks.repair
 """
@@ -19,7 +19,7 @@ SAMPLES = 1000
 
 
 def main() -> None:
-    """Print accuracy, mean credal width and time for each noise."""
+    """Print accuracy and time for each noise level."""
     budget = Budget.powerset(10)
     print(f"{SAMPLES} encoded labels with Gaussian noise, clipped to [0, 1]; 3 seeds; accuracy in %")
     print(f"{'noise':<8}{'singletons':>12}{'clip':>14}{'projection':>14}{'ms per sample':>20}")

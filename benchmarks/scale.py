@@ -1,10 +1,9 @@
-"""How time and memory grow with classes, sets, batch and data; and what that predicts for larger problems.
+"""Growth of time and memory with classes, sets, batch and data, and extrapolation to larger problems.
 
-Every row is a process of its own, so that its peak memory is its own: a training step of a head on 512
-features with its loss (and softmax's beside it, in turns), a prediction from logits to masses, probabilities,
-entropy and width, the operators of a budget, and the choice of a budget from features. K is three times N.
-Then a straight line through the logarithms gives the exponent of growth, and what it says about a size that
-was not measured.
+Every row runs in its own process, to measure its peak memory: a training step of a head on 512 features with
+its loss (in turns with softmax), a prediction from logits to masses, probabilities, entropy and width, the
+operators of a budget, and the choice of a budget from features. K is three times N. A straight line through
+the logarithms gives the exponent of growth and extrapolates to larger sizes.
 
 Run: python -m benchmarks.scale [--largest 21000]
 """
@@ -36,13 +35,13 @@ Row = dict[str, float]
 
 
 class Features(nn.Identity):
-    """A backbone that is not there: what comes in are features."""
+    """An identity backbone: the inputs are features."""
 
     num_features = FEATURES
 
 
 def training(classes: int, batch: int) -> Row:
-    """Time a step of the head, and softmax's in turns."""
+    """Time a step of the head, in turns with softmax."""
     budget = _budget(classes)
     inputs, labels = torch.randn(batch, FEATURES), torch.arange(batch) % classes
     network, plain = RandomSetNetwork(Features(), budget), nn.Linear(FEATURES, classes)
@@ -55,7 +54,7 @@ def training(classes: int, batch: int) -> Row:
 
 
 def prediction(classes: int, batch: int) -> Row:
-    """Time a prediction from logits to everything that is asked of it."""
+    """Time a prediction from logits to masses and scores."""
     operators = RandomSetNetwork(Features(), _budget(classes)).operators
     logits = torch.randn(batch, len(operators.budget))
 
@@ -68,7 +67,7 @@ def prediction(classes: int, batch: int) -> Row:
 
 
 def operators(classes: int, batch: int) -> Row:
-    """Time the building of a budget's operators, which happens once."""
+    """Time the construction of a budget's operators."""
     budget = _budget(classes)
     start = time.perf_counter()
     RandomSetNetwork(Features(), budget)
@@ -76,7 +75,7 @@ def operators(classes: int, batch: int) -> Row:
 
 
 def budgeting(classes: int, samples: int) -> Row:
-    """Time the choice of sets from features of 64 dimensions."""
+    """Time the choice of sets from 64-dimensional features."""
     inputs, labels = drawn(classes, samples, 64, seed=1)
     start = time.perf_counter()
     Budgeter(3 * classes, seed=0, progress=False).fit(inputs.numpy(), labels.numpy())
@@ -91,7 +90,7 @@ def _budget(classes: int) -> Budget:
 
 
 def measured(what: str, classes: int, other: int) -> Row:
-    """Measure in a process of its own, with its peak memory in GB beyond that of the imports."""
+    """Measure in a new process, with its peak memory in GB beyond that of the imports."""
     command = [sys.executable, "-m", "benchmarks.scale", "--only", what, str(classes), str(other)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return json.loads(done.stdout)
@@ -111,8 +110,8 @@ def line(sizes: list[float], values: list[float]) -> tuple[float, float]:
     return math.exp(height - b * centre), b
 
 
-def said(name: str, unit: str, sizes: list[float], rows: list[Row], wanted: float) -> None:
-    """Print the growth from the three largest sizes, and what it predicts."""
+def report_growth(name: str, unit: str, sizes: list[float], rows: list[Row], wanted: float) -> None:
+    """Print the growth over the three largest sizes, and its extrapolation."""
     if len(rows) < 2:
         return
     for what, label, digits in (("seconds", "time", 3), ("gigabytes", "memory", 2)):
@@ -127,7 +126,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--largest", type=int, default=SIZES[-1], help="leave larger sizes out")
+    parser.add_argument("--largest", type=int, default=SIZES[-1], help="largest number of classes")
     parser.add_argument("--only", nargs=3, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.only:
@@ -148,13 +147,13 @@ def main() -> None:
             ratio = f"{row['ratio']:.1f}" if "ratio" in row else "–"
             head = f"{what:<12}{size:>9,}{width:>9,.0f}"
             print(f"{head}{1e3 * row['seconds']:>11.1f}{row['gigabytes']:>8.2f}{ratio:>12}", flush=True)
-        said(what, "outputs", widths, rows, 84_000)
+        report_growth(what, "outputs", widths, rows, 84_000)
     print(f"\n{'what':<12}{'batch':>9}{'ms':>20}{'GB':>8}")
     for what in ("training", "prediction"):
         rows = [measured(what, 1000, batch) for batch in BATCHES]
         for batch, row in zip(BATCHES, rows, strict=True):
             print(f"{what:<12}{batch:>9,}{1e3 * row['seconds']:>20.1f}{row['gigabytes']:>8.2f}", flush=True)
-        said(what, "batch", list(map(float, BATCHES)), rows, 8 * 256)
+        report_growth(what, "batch", list(map(float, BATCHES)), rows, 8 * 256)
     print(f"\n{'what':<12}{'classes':>9}{'samples':>9}{'s':>11}{'GB':>8}")
     found = {}
     for classes, samples in BUDGETS:
@@ -164,12 +163,12 @@ def main() -> None:
         head = f"{'budgeting':<12}{classes:>9,}{classes * samples:>9,}"
         print(f"{head}{row['seconds']:>11.2f}{row['gigabytes']:>8.2f}", flush=True)
     classes_grow = [key for key in found if key[1] == 20]
-    said(
+    report_growth(
         "budgeting", "classes", [float(c) for c, _ in classes_grow], [found[k] for k in classes_grow], 21_000
     )
     data_grow = [key for key in found if key[0] == 100]
     sizes_of_data = [float(c * s) for c, s in data_grow]
-    said("budgeting", "samples", sizes_of_data, [found[k] for k in data_grow], 1_281_167)
+    report_growth("budgeting", "samples", sizes_of_data, [found[k] for k in data_grow], 1_281_167)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Which score tells unknown inputs and errors, and whether the credal width knows what the entropy does not.
+"""Compare scores for detecting errors and unknown inputs; does the credal width add to the entropy?
 
-It reads the evaluations of the paper's program, which trains and measures what is missing, and adds
-random-set networks that start from the plain network which chose their sets ("from-first"). The last table
-looks only at pairs of inputs of nearly the same entropy (one of forty equal parts of all inputs): how often
-does the wrong, or the unknown, input have the higher score? One half means that the score adds nothing.
+Uses the evaluations of `reproduction`, training and measuring what is missing, and adds random-set networks
+initialised with the softmax network that chose their sets ("from-first"). The last table compares only inputs
+of nearly equal entropy (40 quantile bins): how often does the wrong or unknown input have the higher score?
+One half means that the score adds nothing.
 
 Run: python -m reproduction run table-2, the same for table-1, then python -m benchmarks.scores
 """
@@ -11,6 +11,7 @@ Run: python -m reproduction run table-2, the same for table-1, then python -m be
 from __future__ import annotations
 
 import argparse
+import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ TITLES = {**METHODS, "from-first": "RS-NN, from first"}
 
 
 def auroc_at_equal(positive: NDArray[np.bool_], score: Floats, level: Floats, parts: int = 40) -> float:
-    """Return the chance that a positive has the higher score, among pairs of nearly equal level."""
+    """Return the probability that a positive has the higher score, among pairs of nearly equal level."""
     part = np.argsort(np.argsort(level, kind="stable")) * parts // len(level)
     pairs = won = 0.0
     for number in range(parts):
@@ -42,8 +43,8 @@ def auroc_at_equal(positive: NDArray[np.bool_], score: Floats, level: Floats, pa
     return won / pairs if pairs else float("nan")
 
 
-def questions(result: Evaluation) -> Iterator[tuple[str, NDArray[np.bool_], Callable[[str], Floats]]]:
-    """Yield each question to ask of a score: its name, who is positive, and the scores of all by name."""
+def detection_tasks(result: Evaluation) -> Iterator[tuple[str, NDArray[np.bool_], Callable[[str], Floats]]]:
+    """Yield the detection tasks: name, positive samples, and a function that returns scores by name."""
     test = result.predictions["test"]
     wrong = (test.probabilities.argmax(1) != result.labels["test"]).numpy()
     yield "errors", wrong, lambda name: test.scores[name].numpy().astype(float)
@@ -58,7 +59,7 @@ def questions(result: Evaluation) -> Iterator[tuple[str, NDArray[np.bool_], Call
 
 
 def main() -> None:
-    """Print both tables."""
+    """Print the tables."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -68,7 +69,8 @@ def main() -> None:
     parser.add_argument("--data", default="mnist,cifar10,intel")
     parser.add_argument("--methods", default="rsnn,from-first,softmax,ensemble")
     arguments = parser.parse_args()
-    shop = Workshop(SCALES[arguments.scale], arguments.folder / arguments.scale, arguments.seeds, print)
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    shop = Workshop(SCALES[arguments.scale], arguments.folder / arguments.scale, arguments.seeds)
     plain: dict[tuple[str, str, str], dict[str, list[float]]] = {}
     equal: dict[tuple[str, str], dict[str, list[float]]] = {}
     known: dict[tuple[str, str], list[Evaluation]] = {}
@@ -77,7 +79,7 @@ def main() -> None:
             own: dict[str, Any] = {"from_first": True} if method == "from-first" else {"method": method}
             known[data, method] = shop.evaluations(data, **own)
             for result in known[data, method]:
-                for name, positive, score in questions(result):
+                for name, positive, score in detection_tasks(result):
                     for kind in SCORES:
                         if kind not in result.predictions["test"].scores:
                             continue
@@ -95,15 +97,13 @@ def main() -> None:
         for part in (tests, [test["scaled"] for test in tests]):
             cells += [over_seeds([one[name] for one in part], 1, 3) for name in ("nll", "ece")]
         print(f"| {data} | {TITLES[method]} | " + " | ".join(cells) + " |")
-    print("\nAUROC of errors and of unknown inputs, in per cent")
-    print(
-        "| data | what is told | method | " + " | ".join(SCORES) + " |\n" + "|---" * (3 + len(SCORES)) + "|"
-    )
+    print("\nAUROC of errors and of unknown inputs, in percent")
+    print("| data | detected | method | " + " | ".join(SCORES) + " |\n" + "|---" * (3 + len(SCORES)) + "|")
     for (data, name, method), found in sorted(plain.items()):
         cells = [over_seeds(found.get(score)) for score in SCORES]
         print(f"| {data} | {name} | {TITLES[method]} | " + " | ".join(cells) + " |")
-    print("\nThe same of RS-NN among inputs of equal entropy")
-    print("| data | what is told | " + " | ".join(SCORES[1:]) + " |\n" + "|---" * 5 + "|")
+    print("\nAUROC of RS-NN among inputs of equal entropy, in percent")
+    print("| data | detected | " + " | ".join(SCORES[1:]) + " |\n" + "|---" * 5 + "|")
     for (data, name), found in equal.items():
         print(f"| {data} | {name} | " + " | ".join(over_seeds(found[score]) for score in SCORES[1:]) + " |")
 

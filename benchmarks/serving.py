@@ -1,10 +1,9 @@
-"""The service under load: several clients at once against the bare network on the same images.
+"""Load test of the service: several concurrent clients, compared with the bare network.
 
-A ResNet-18 for images of 32 × 32 with random weights is served by `randomset serve` in a process of its own;
-clients send PNG files, each waiting for its answer before the next request. Printed are the throughput beside
-that of the bare network in batches, measured before and after in this process with as many threads, the
-latencies, failures, the memory of the service after each quarter of the time; and how soon the service of a
-small CNN answers after it was killed.
+A ResNet-18 for 32 × 32 images with random weights is served by `randomset serve` in its own process; clients
+send PNG files, each waiting for its response before the next request. Prints the throughput, that of the bare
+network in batches (measured before and after, with the same number of threads), latencies, failures, the
+memory of the service after each quarter, and the restart time of a service of a small CNN after a kill.
 
 Run: python -m benchmarks.serving
 """
@@ -31,14 +30,14 @@ from benchmarks.families import neighbouring_sets
 from randomset import RandomSetNetwork
 from randomset.backbones.architectures import resnet, small_cnn
 from randomset.backbones.preprocessing import Standardise
-from randomset.data.conversion import png_from_image
+from randomset.data.png import png_from_image
 from randomset.evaluation import Threshold
 
 CLASSES, SETS = 10, 20
 
 
 def network(backbone: nn.Module) -> RandomSetNetwork:
-    """Build a network, with notes as a run has them."""
+    """Build a network with the notes of a trained run."""
     torch.manual_seed(0)
     budget = neighbouring_sets(CLASSES, SETS)
     found = RandomSetNetwork(backbone, budget, preprocess=Standardise([0.5] * 3, [0.25] * 3)).eval()
@@ -47,7 +46,7 @@ def network(backbone: nn.Module) -> RandomSetNetwork:
 
 
 def bare(model: RandomSetNetwork, images: torch.Tensor, seconds: float) -> float:
-    """Return images per second of the network alone, in batches."""
+    """Return the images per second of the bare network, in batches."""
     model.predict(images)
     start, done = time.perf_counter(), 0
     while time.perf_counter() - start < seconds:
@@ -57,13 +56,13 @@ def bare(model: RandomSetNetwork, images: torch.Tensor, seconds: float) -> float
 
 
 def body(images: torch.Tensor) -> bytes:
-    """Write images as the files of a form."""
+    """Encode images as a multipart form."""
     head = b'--b\r\nContent-Disposition: form-data; name="files"; filename="a.png"\r\n\r\n'
     return b"".join(head + png_from_image(image) + b"\r\n" for image in images) + b"--b--\r\n"
 
 
 def client(port: int, content: bytes, until: float, found: list[float], failed: list[str]) -> None:
-    """Ask again and again; note how long each answer took."""
+    """Send requests until a time; record the latency of each."""
     line = http.client.HTTPConnection("127.0.0.1", port)
     while time.perf_counter() < until:
         start = time.perf_counter()
@@ -81,7 +80,7 @@ def client(port: int, content: bytes, until: float, found: list[float], failed: 
 
 @contextmanager
 def started(folder: str, threads: int) -> Iterator[tuple[subprocess.Popen[str], int]]:
-    """Start the service; give its process and port once it listens."""
+    """Start the service; yield its process and port once it listens."""
     command = [sys.executable, "-m", "randomset", "serve", folder, "--port", "0", "--threads", str(threads)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as service:
         assert service.stdout is not None
@@ -89,19 +88,19 @@ def started(folder: str, threads: int) -> Iterator[tuple[subprocess.Popen[str], 
 
 
 def memory(pid: int) -> float:
-    """Return the memory of a process now, in MB."""
+    """Return the current memory of a process in MB."""
     text = Path(f"/proc/{pid}/status").read_text()
     return int(re.search(r"VmRSS:\s+(\d+)", text)[1]) / 1024  # type: ignore[index]
 
 
 def main() -> None:
-    """Serve, load, compare."""
+    """Run the load test and print the results."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--clients", type=int, default=4)
-    parser.add_argument("--images", type=int, default=32, help="in a request")
+    parser.add_argument("--images", type=int, default=32, help="images per request")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
@@ -116,22 +115,22 @@ def main() -> None:
         Threshold("entropy", 2.0, 0.95).save(folder)
         with started(folder, arguments.threads) as (service, port):
             content, times, failed = body(images[: arguments.images]), list[float](), list[str]()
-            client(port, content, time.perf_counter() + 3, [], failed)  # warm
+            client(port, content, time.perf_counter() + 3, [], failed)  # warm-up
             start = time.perf_counter()
-            crowd = [
+            clients = [
                 threading.Thread(
                     target=client, args=(port, content, start + arguments.seconds, times, failed)
                 )
                 for _ in range(arguments.clients)
             ]
-            for one in crowd:
-                one.start()
+            for thread in clients:
+                thread.start()
             sizes = []
             for part in range(1, 5):
                 time.sleep(max(0.0, start + part * arguments.seconds / 4 - time.perf_counter()))
                 sizes.append(memory(service.pid))
-            for one in crowd:
-                one.join()
+            for thread in clients:
+                thread.join()
             spent = time.perf_counter() - start
             service.terminate()
         network(small_cnn(3, 32)).save(folder)

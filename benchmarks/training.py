@@ -2,8 +2,8 @@
 
 Claim: on the CIFAR ResNet-18, at (10 classes, 20 sets) and (1000, 3000), a training step costs at most 1.05
 times that of the softmax network, and a prediction, with masses, pignistic probability, entropy and credal
-width, at most 1.03 times (the paper measured 1.33 and 1.00). The two take turns, call by call, and each pair
-gives a ratio: what the machine does to both cancels out.
+width, at most 1.03 times (the paper measured 1.33 and 1.00). The networks take turns, call by call, and each
+pair gives a ratio, so that other load on the machine cancels out.
 
 Run: python -m benchmarks.training
 """
@@ -30,7 +30,7 @@ def plain_network(num_classes: int) -> nn.Module:
 
 
 def step(network: nn.Module, loss: nn.Module, images: Tensor, labels: Tensor) -> Callable[[], object]:
-    """Return a training step with Adam."""
+    """Return a function that takes a training step with Adam."""
     optimiser = torch.optim.Adam(network.parameters(), 1e-4)
 
     def run() -> None:
@@ -42,7 +42,7 @@ def step(network: nn.Module, loss: nn.Module, images: Tensor, labels: Tensor) ->
 
 
 def softmax_prediction(network: nn.Module, images: Tensor) -> Callable[[], object]:
-    """Return a prediction with its entropy."""
+    """Return a function that predicts, with the entropy."""
 
     def run() -> tuple[Tensor, Tensor]:
         with torch.no_grad():
@@ -53,7 +53,7 @@ def softmax_prediction(network: nn.Module, images: Tensor) -> Callable[[], objec
 
 
 def random_set_prediction(network: RandomSetNetwork, images: Tensor) -> Callable[[], object]:
-    """Return a prediction with all that follows from it."""
+    """Return a function that predicts, with masses and scores."""
 
     def run() -> tuple[Tensor, ...]:
         answer = network.predict(images, batch_size=len(images))
@@ -67,8 +67,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--batch", type=int, default=32, help="images in a step and in a prediction")
-    parser.add_argument("--pairs", type=int, default=40, help="how often the networks take turns")
+    parser.add_argument("--batch", type=int, default=32, help="images per step and per prediction")
+    parser.add_argument("--pairs", type=int, default=40, help="number of timed pairs")
     arguments = parser.parse_args()
     print(f"CIFAR ResNet-18, {arguments.batch} images, {torch.get_num_threads()} threads")
     print("| classes, sets | what | softmax, s | median ratio | quartiles | ratio of the fastest |")

@@ -1,8 +1,8 @@
-"""What helps a random-set network: its recipe changed in one point at a time, judged on validation data.
+"""Ablations of the random-set network, one change to its recipe at a time, judged on validation data.
 
-Of the data's classes a fifth is left out of the training (others for each seed) and plays the unknown;
-nothing of the test data or of other data sets is looked at, so that what wins here may be used there. The
-softmax twin has the same backbone, rows, epochs and seed; its features choose the sets.
+A fifth of the classes (different ones for each seed) is left out of training and serves as unknown data; test
+data and other data sets are not used, so that settings can be chosen here. The softmax baseline has the same
+backbone, rows, epochs and seed; its features choose the sets.
 
 Run: python -m benchmarks.variants --source cifar10 --out variants
 """
@@ -24,12 +24,12 @@ from torch import Tensor, nn
 
 from randomset import Budget, Budgeter, RandomSetLoss, RandomSetNetwork
 from randomset._core.files import save_tensors
+from randomset.backbones.inputs import convert_images
 from randomset.backbones.preprocessing import Standardise
 from randomset.belief.random_set import RandomSet
 from randomset.budgeting import from_confusion
 from randomset.budgeting.features import extract_features
 from randomset.data import Source, load_source
-from randomset.data.conversion import converted
 from randomset.evaluation import evaluate
 from randomset.models import Softmax
 from randomset.training.config import TrainConfig
@@ -54,20 +54,20 @@ class WithCrossEntropy(RandomSetLoss):
         return super().forward(logits, labels, weight) - self.cross_entropy * sure
 
 
-def torchs_own(network: RandomSetNetwork) -> None:
-    """Start the head as torch starts a linear layer."""
+def torch_initialisation(network: RandomSetNetwork) -> None:
+    """Initialise the head like a linear layer of torch."""
     layer = network.head.layers[-1]
     assert isinstance(layer, nn.Linear)
     layer.reset_parameters()
 
 
 def all_pairs(budget: Budget) -> Budget:
-    """Take every pair instead of the sets that overlap most."""
+    """Use every pair instead of the sets with the largest overlap."""
     return Budget.from_sets(itertools.combinations(budget.classes, 2), budget.classes)
 
 
 def random_sets(budget: Budget) -> Budget:
-    """Take as many pairs and triples, drawn without a look at the data."""
+    """Use as many random pairs and triples."""
     every = [list(itertools.combinations(range(budget.num_classes), size)) for size in (2, 3)]
     sets = every[0] + every[1]
     chosen = torch.randperm(len(sets), generator=torch.Generator().manual_seed(0))
@@ -76,7 +76,7 @@ def random_sets(budget: Budget) -> Budget:
 
 
 def faster_head(factor: float) -> dict[str, float]:
-    """Let the head learn so many times as fast as the backbone; ten times is the recipe "fast-head"."""
+    """Multiply the learning rate of the head; ten times is the recipe "fast-head"."""
     return {"learning_rate": factor * Recipe().learning_rate, "backbone_share": 1 / factor}
 
 
@@ -90,7 +90,7 @@ VARIANTS: dict[str, Change] = {
     "α = β = 0": {"loss": lambda budget: RandomSetLoss(budget, 0.0, 0.0)},
     "α = β = 0.01": {"loss": lambda budget: RandomSetLoss(budget, 0.01, 0.01)},
     "α = β = 0.1": {"loss": lambda budget: RandomSetLoss(budget, 0.1, 0.1)},
-    "torch's head": {"head": torchs_own},
+    "torch's head": {"head": torch_initialisation},
     "head × 3": {"recipe": faster_head(3)},
     "head × 10": {"recipe": faster_head(10)},
     "+ 0.1 cross-entropy": {"loss": lambda budget: WithCrossEntropy(budget, 0.1)},
@@ -117,13 +117,13 @@ VARIANTS: dict[str, Change] = {
 
 
 class Setting:
-    """Data, rows and the twin of one seed."""
+    """Data, split and configuration of one seed."""
 
     def __init__(self, arguments: argparse.Namespace, data: Source, seed: int) -> None:
         self.arguments, self.seed = arguments, seed
         n = len(data.classes)
-        few = n // 5
-        left_out = torch.arange(few * seed, few * (seed + 1)) % n
+        count = n // 5
+        left_out = torch.arange(count * seed, count * (seed + 1)) % n
         unknown = torch.isin(data.labels, left_out)
         order = torch.randperm(len(data), generator=torch.Generator().manual_seed(seed))
         known = order[~unknown[order]]
@@ -143,7 +143,7 @@ class Setting:
         )  # fmt: skip
 
     def train(self, model: nn.Module, loss: nn.Module, change: Change) -> nn.Module:
-        """Train on the rows; what can be calibrated is."""
+        """Train on the training rows, and calibrate if possible."""
         plan = dataclasses.replace(self.config.plan(len(self.rows)), **change.get("recipe", {}))
         fit(
             model,
@@ -159,13 +159,13 @@ class Setting:
         return torch.utils.data.TensorDataset(self.inputs[rows], self.labels[rows])
 
     def parts(self) -> tuple[nn.Module, nn.Module]:
-        """Return a backbone and what comes before it, the same for every variant."""
+        """Return a backbone and its preprocessing, the same for every variant."""
         torch.manual_seed(self.seed)
         backbone = backbone_for(self.config.backbone, self.inputs, self.config.width)
         return backbone, Standardise.from_data(self.inputs, self.rows)
 
     def numbers(self, model: Any) -> dict[str, float]:
-        """Measure on rows that neither training nor calibration has seen."""
+        """Evaluate on rows used for neither training nor calibration."""
         known = Source(
             "known", "images", self.inputs[self.measured], self.labels[self.measured], self.classes
         )
@@ -178,7 +178,7 @@ class Setting:
 
 
 def choose_sets(setting: Setting, model: Any, features_of: nn.Module, folder: Path) -> None:
-    """Choose the sets that overlap in the twin's features, and those that the twin confuses."""
+    """Choose sets by overlap in the softmax features, and by the confusions of the softmax network."""
     classes = list(setting.classes)
     batches = torch.utils.data.DataLoader(setting._part(setting.rows), 256)
     features, codes = extract_features(features_of, batches, progress=False)
@@ -187,13 +187,15 @@ def choose_sets(setting: Setting, model: Any, features_of: nn.Module, folder: Pa
     budgeter.fit(features[:, scale > 0] / scale[scale > 0], codes)
     budgeter.budget_.save(folder / f"{setting.seed}-budget.json")
     held = setting.calibrating
-    said, _ = model.predict(setting.inputs[held])
-    confusion = torch.stack([said[setting.labels[held] == label].mean(0) for label in range(len(classes))])
+    probabilities, _ = model.predict(setting.inputs[held])
+    confusion = torch.stack(
+        [probabilities[setting.labels[held] == label].mean(0) for label in range(len(classes))]
+    )
     from_confusion(confusion.numpy(), 20, classes).save(folder / f"{setting.seed}-confused.json")
 
 
 def run(setting: Setting, name: str, change: Change, folder: Path) -> dict[str, float]:
-    """Train and measure one variant of one seed, unless that was done."""
+    """Train and measure one variant with one seed, unless its result is stored."""
     place = folder / f"{setting.seed}-{list(VARIANTS).index(name)}.json"
     if place.exists():
         return json.loads(place.read_text(encoding="utf-8"))["numbers"]
@@ -206,46 +208,48 @@ def run(setting: Setting, name: str, change: Change, folder: Path) -> dict[str, 
         kind = "confused" if "confused" in change else "budget"
         budget = Budget.load(folder / f"{setting.seed}-{kind}.json")
         budget = change.get("budget", lambda same: same)(budget)
-        if "from_first" in change:  # the twin, whose features chose the sets
-            backbone.load_state_dict(load_file(_twin(setting, folder)))
+        if "from_first" in change:  # the softmax network whose features chose the sets
+            backbone.load_state_dict(load_file(_softmax_weights(setting, folder)))
         network = RandomSetNetwork(backbone, budget, preprocess=preprocess)
         change.get("head", lambda same: None)(network)
         loss: Callable[[Budget], nn.Module] = change.get("loss", RandomSetLoss)
         model = setting.train(network, loss(budget), change)
     if name == "softmax":
-        save_tensors(backbone.state_dict(), _twin(setting, folder))
+        save_tensors(backbone.state_dict(), _softmax_weights(setting, folder))
         choose_sets(setting, model, nn.Sequential(preprocess, backbone).eval(), folder)
     numbers = setting.numbers(model)
     place.write_text(json.dumps({"variant": name, "numbers": numbers}) + "\n", encoding="utf-8")
     return numbers
 
 
-def _twin(setting: Setting, folder: Path) -> Path:
+def _softmax_weights(setting: Setting, folder: Path) -> Path:
     return folder / f"{setting.seed}-twin.safetensors"
 
 
 def main() -> None:
-    """Train what is missing and print the table."""
+    """Train missing variants and print the tables."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--source", default="cifar10", help="a data set of images")
     parser.add_argument("--backbone", default="small_cnn")
     parser.add_argument("--width", type=int)
-    parser.add_argument("--size", type=int, help="side that images are brought to")
-    parser.add_argument("--samples", type=int, default=20_000, help="images to train on")
-    parser.add_argument("--held", type=int, default=4_000, help="images to measure on; half of it calibrates")
+    parser.add_argument("--size", type=int, help="resize images to this size")
+    parser.add_argument("--samples", type=int, default=20_000, help="training images")
+    parser.add_argument(
+        "--held", type=int, default=4_000, help="images to evaluate on; half as many calibrate"
+    )
     parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--variants", default=";".join(VARIANTS), help="names behind semicolons")
-    parser.add_argument("--out", type=Path, default=Path("variants"), help="a folder that keeps results")
+    parser.add_argument("--variants", default=";".join(VARIANTS), help="names separated by semicolons")
+    parser.add_argument("--out", type=Path, default=Path("variants"), help="folder for results")
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
     names = arguments.variants.split(";")
     data = load_source(arguments.source)
     if arguments.size is not None:
         shape = (data.inputs.shape[1], arguments.size, arguments.size)
-        data = dataclasses.replace(data, inputs=converted(data.inputs, shape)[0])
+        data = dataclasses.replace(data, inputs=convert_images(data.inputs, shape)[0])
     results: dict[str, list[dict[str, float]]] = {name: [] for name in names}
     for seed in range(arguments.seeds):
         setting = Setting(arguments, data, seed)
@@ -259,7 +263,7 @@ def main() -> None:
 
 
 def _show(results: dict[str, list[dict[str, float]]], base: list[dict[str, float]] | None) -> None:
-    """Print means and deviations over seeds: of the numbers, or of their differences to others."""
+    """Print means and standard deviations over seeds, of the numbers or of their differences to a base."""
     columns = ("accuracy", "nll", "ece", *SCORES)
     print("| variant | " + " | ".join(columns) + " |\n" + "|---" * (len(columns) + 1) + "|")
     for name, rows in results.items():

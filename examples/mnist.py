@@ -1,9 +1,9 @@
-"""MNIST is known, Fashion-MNIST and Kuzushiji-MNIST are not: a random-set network beside its softmax twin.
+"""Random-set and softmax network on MNIST, with Fashion-MNIST and Kuzushiji-MNIST as unknown data.
 
 Trains both on the paper's split for several seeds, with the same backbone, data, epochs and recipe, and
-measures both with `randomset.evaluation.evaluate`: accuracy, calibration, unknown inputs, noise, rotation,
-attacks. What is finished is kept in the output folder; a run that was stopped goes on there. The last step
-writes the tables as Markdown. Needs the three data sets: `randomset data --download mnist` and so on.
+evaluates both with `randomset.evaluation.evaluate`: accuracy, calibration, unknown inputs, noise, rotation,
+attacks. Finished steps are stored in the output folder, so that an interrupted run can be resumed. The last
+step writes the tables as Markdown. Needs the three data sets: `randomset data --download mnist` and so on.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Scaled(nn.Module):
 
     @classmethod
     def fitted(cls, model: nn.Module, inputs: Tensor, labels: Tensor) -> Scaled:
-        """Choose the temperature that makes validation labels likeliest."""
+        """Fit the temperature by maximum likelihood on validation data."""
         with torch.no_grad():
             logits = torch.cat([model(part) for part in inputs.split(256)]).double()
 
@@ -59,7 +59,7 @@ class Scaled(nn.Module):
 
 
 def trained(seed: int, epochs: int, out: Path) -> tuple[RandomSetNetwork, nn.Module, Source, Parts]:
-    """Train both networks of a seed, or read them if they are there."""
+    """Train both networks of a seed, or load them if they exist."""
     data = load_source("mnist")
     parts = Parts.of(data, "mnist", **usual_shares("mnist"), seed=seed)
     if (out / "plain.safetensors").exists():
@@ -90,7 +90,7 @@ def trained(seed: int, epochs: int, out: Path) -> tuple[RandomSetNetwork, nn.Mod
 
 
 def measured(seed: int, out: Path, epochs: int, samples: int) -> None:
-    """Train and measure both models of one seed."""
+    """Train and evaluate both models of one seed."""
     start = time.perf_counter()
     network, plain, data, parts = trained(seed, epochs, out)
     test = load_source("mnist", "test")
@@ -151,20 +151,20 @@ def autoattacked(out: Path, epsilon: float, samples: int) -> None:
 
 
 def spread(values: list[float], scale: float = 1.0, digits: int = 2) -> str:
-    """Write mean ± standard deviation over seeds."""
+    """Format mean ± standard deviation over seeds."""
     found = scale * np.array(values)
     deviation = found.std(ddof=1) if len(found) > 1 else float("nan")
     return f"{found.mean():.{digits}f} ± {deviation:.{digits}f}"
 
 
 def table(columns: list[str], rows: list[list[str]]) -> str:
-    """Write a table as Markdown."""
+    """Format a Markdown table."""
     lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
     return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
 
 
 def page(out: Path) -> str:
-    """Put together the tables of all seeds that are finished."""
+    """Return the tables of all finished seeds."""
     seeds = sorted(path.parent for path in out.glob("seed-*/finished.json"))
     results = {m: [Evaluation.load(seed / m.replace(", ", "-")) for seed in seeds] for m in MODELS}
     texts = [f"{len(seeds)} seeds; mean ± standard deviation over seeds."]
@@ -194,16 +194,16 @@ def page(out: Path) -> str:
                     ]
                 )
         columns = ["model", "score", "AUROC, %", "AUPRC, %", "FPR95, %", "known, mean", "unknown, mean"]
-        texts.append(f"Unknown: {other}.\n\n" + table(columns, rows))
+        texts.append(f"Unknown data: {other}.\n\n" + table(columns, rows))
     rows = []
     for m in ("softmax", "random-set"):
         each = [r["threshold"] for r in results[m]]
         cells = [spread([e["kept"] for e in each], 100)]
         cells += [spread([e["detected"][other] for e in each], 100) for other in UNKNOWN]
         rows.append([m, *cells])
-    columns = ["model", "test inputs kept, %", *(f"{other} stopped, %" for other in UNKNOWN)]
+    columns = ["model", "test inputs accepted, %", *(f"{other} rejected, %" for other in UNKNOWN)]
     texts.append(
-        "Threshold on the entropy that keeps 95 % of the validation data.\n\n" + table(columns, rows)
+        "Threshold on the entropy that accepts 95 % of the validation data.\n\n" + table(columns, rows)
     )
     for kind in ("noise", "rotation"):
         rows = []
@@ -237,20 +237,20 @@ def page(out: Path) -> str:
             f"AutoAttack, ε = {epsilon:g}, {samples} images, seed 0, {model}: {clean:.1%} → {attacked:.1%}."
         )
     hours = sum(json.loads((seed / "finished.json").read_text())["all"] for seed in seeds) / 3600
-    texts.append(f"It took {hours:.1f} hours.")
+    texts.append(f"Total time: {hours:.1f} hours.")
     return "\n\n".join(texts) + "\n"
 
 
 def main() -> None:
-    """Do what is not done yet, and write the page."""
+    """Run the missing steps, and write the page."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--epochs", type=int, default=6)
-    parser.add_argument("--samples", type=int, default=500, help="images that are attacked")
+    parser.add_argument("--samples", type=int, default=500, help="number of attacked images")
     parser.add_argument(
-        "--autoattack", type=float, nargs="*", default=[], help="run it with these ε on seed 0"
+        "--autoattack", type=float, nargs="*", default=[], help="run AutoAttack with these ε on seed 0"
     )
     parser.add_argument("--out", type=Path, default=Path("results/mnist"))
     arguments = parser.parse_args()

@@ -1,10 +1,21 @@
-"""The paper as a program: every table and figure, each made by one call, beside what is printed there."""
+"""The paper's tables and figures, each reproduced by one command and shown beside the published values."""
 
 from __future__ import annotations
 
-from importlib import import_module
-
 from randomset.errors import RandomSetError
+from reproduction import (
+    ablations,
+    accuracy,
+    architectures,
+    attacks,
+    budgets,
+    conformal,
+    corruptions,
+    detection,
+    pictures,
+    samples,
+    transfer,
+)
 from reproduction.exhibit import Exhibit, Outcome
 from reproduction.scales import SCALES
 from reproduction.workshop import Workshop
@@ -12,25 +23,24 @@ from reproduction.workshop import Workshop
 __all__ = ["SCALES", "Exhibit", "Outcome", "Workshop", "exhibit", "exhibits"]
 
 _MODULES = (
-    *("accuracy", "detection", "pictures", "corruptions", "attacks", "samples", "budgets", "ablations"),
-    *("conformal", "architectures", "transfer"),
+    *(accuracy, detection, pictures, corruptions, attacks, samples, budgets, ablations),
+    *(conformal, architectures, transfer),
 )
 
 
 def exhibits() -> list[Exhibit]:
     """Return all tables, then all figures, in the paper's order."""
-    found = [one for name in _MODULES for one in import_module(f"reproduction.{name}").EXHIBITS]
 
-    def order(one: Exhibit) -> tuple[bool, int]:
-        kind, number = one.id.split("-")
+    def order(exhibit: Exhibit) -> tuple[bool, int]:
+        kind, number = exhibit.id.split("-")
         return kind != "table", int(number)
 
-    return sorted(found, key=order)
+    return sorted((exhibit for module in _MODULES for exhibit in module.EXHIBITS), key=order)
 
 
 def exhibit(id: str) -> Exhibit:
     """Return a table or figure by its id, such as "table-1"."""
-    every = {one.id: one for one in exhibits()}
-    if id not in every:
-        raise RandomSetError("the paper has no such table or figure", got=id, expected=", ".join(every))
-    return every[id]
+    by_id = {exhibit.id: exhibit for exhibit in exhibits()}
+    if id not in by_id:
+        raise RandomSetError("unknown table or figure", got=id, expected=", ".join(by_id))
+    return by_id[id]

@@ -1,4 +1,4 @@
-"""Figures 26 and 27: the weights α and β of the loss, and the number K of sets."""
+"""Figures 26 and 27: the loss weights α and β, and the number K of focal sets."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 
 from randomset.budgeting.checks import number_of_sets
 from randomset.evaluation.tables import Table
+from randomset.report.axes import panels
 from randomset.training.config import TrainConfig
 from reproduction.exhibit import Exhibit, Numbers, mean_of, moments, over_seeds
 from reproduction.measures import quality
@@ -21,7 +22,7 @@ __all__ = ["EXHIBITS"]
 
 WEIGHTS = {
     "tiny": (0.001, 0.1),
-    "cpu": (0.0, 0.001, 0.01, 0.1),  # the paper's range, and beyond it
+    "cpu": (0.0, 0.001, 0.01, 0.1),  # wider than the paper's range
     "full": (0.001, 0.005, 0.006, 0.009, 0.01, 0.015, 0.02, 0.025, 0.03, 0.04, 0.05),
 }
 COUNTS = {
@@ -29,19 +30,22 @@ COUNTS = {
     "cpu": (0, 5, 20, 100),
     "full": (0, 5, 10, 20, 50, 100, 200, 500, number_of_sets(10) - 1),
 }
+SYMBOLS = {"alpha": "α", "beta": "β", "num_sets": "K"}
+PAPER = {"alpha": 0.001, "beta": 0.001, "num_sets": 20}
+
+Changes = Callable[[Workshop], list[dict[str, Any]]]
 
 
 def _weights(shop: Workshop) -> list[dict[str, Any]]:
-    """One of α and β moves at a time, the other stays at the paper's 0.001."""
-    values = WEIGHTS[shop.scale.name]
-    return [{name: value} for name in ("alpha", "beta") for value in values]
+    """Vary α or β; the other keeps the paper's 0.001."""
+    return [{name: value} for name in ("alpha", "beta") for value in WEIGHTS[shop.scale.name]]
 
 
 def _counts(shop: Workshop) -> list[dict[str, Any]]:
     return [{"num_sets": count} for count in COUNTS[shop.scale.name]]
 
 
-def _models(changes: Callable[[Workshop], list[dict[str, Any]]]) -> Callable[[Workshop], list[TrainConfig]]:
+def _models(changes: Changes) -> Callable[[Workshop], list[TrainConfig]]:
     def models(shop: Workshop) -> list[TrainConfig]:
         return [
             shop.config("cifar10", seed=seed, **change) for change in changes(shop) for seed in shop.seeds
@@ -50,56 +54,51 @@ def _models(changes: Callable[[Workshop], list[dict[str, Any]]]) -> Callable[[Wo
     return models
 
 
-def _measure(changes: Callable[[Workshop], list[dict[str, Any]]]) -> Callable[[Workshop], Numbers]:
+def _measure(changes: Changes) -> Callable[[Workshop], Numbers]:
     def measure(shop: Workshop) -> Numbers:
         rows = []
         for change in changes(shop):
             results = shop.evaluations("cifar10", **change)
-            (name, value), found = next(iter(change.items())), quality(results)
-            negative = [one["test"].get("negative_mass") for one in results]
-            rows.append({"name": name, "value": value, "negative": negative, **found})
+            ((name, value),) = change.items()
+            negative = [result["test"].get("negative_mass") for result in results]
+            rows.append({"name": name, "value": value, "negative": negative, **quality(results)})
         return {"rows": rows}
 
     return measure
 
 
 def _tables(numbers: Numbers) -> list[Table]:
-    signs = {"alpha": "α", "beta": "β", "num_sets": "K"}
     rows = [
         (
-            f"{signs[row['name']]} = {row['value']:g}",
+            f"{SYMBOLS[row['name']]} = {row['value']:g}",
             over_seeds(row["accuracy"]),
             over_seeds(row["ece"], 1, 4),
             moments(row["entropy"]),
             moments(row["width"]),
             over_seeds(row["negative"]),
-            *(over_seeds(row["unknown"][name]["auroc"]) for name in row["unknown"]),
+            *(over_seeds(unknown["auroc"]) for unknown in row["unknown"].values()),
         )
         for row in numbers["rows"]
     ]
     unknown = numbers["rows"][0]["unknown"]
-    columns = ("setting", "accuracy, %", "ECE", "entropy, bits", "width", "negative mass, %")
+    columns = ("setting", "accuracy, %", "ECE", "entropy, bits", "credal width", "negative mass, %")
     return [Table("CIFAR-10", (*columns, *(f"{name}: AUROC, %" for name in unknown)), tuple(rows))]
 
 
 def _verdict(numbers: Numbers) -> str:
-    rows = numbers["rows"]
-    said = []
-    for name, paper in (("alpha", 0.001), ("beta", 0.001), ("num_sets", 20)):
-        own = [row for row in rows if row["name"] == name]
-        if own:
-            best = max(own, key=lambda row: mean_of(row["accuracy"]))
-            spread = 100 * (mean_of(best["accuracy"]) - min(mean_of(row["accuracy"]) for row in own))
-            word = {"alpha": "α", "beta": "β", "num_sets": "K"}[name]
-            said.append(
-                f"the best {word} is {best['value']:g} (the paper: {paper:g}), {spread:.2f} above the worst"
+    findings = []
+    for name, paper in PAPER.items():
+        accuracy = {row["value"]: mean_of(row["accuracy"]) for row in numbers["rows"] if row["name"] == name}
+        if accuracy:
+            best = max(accuracy, key=lambda value: accuracy[value])
+            spread = 100 * (accuracy[best] - min(accuracy.values()))
+            findings.append(
+                f"the best {SYMBOLS[name]} is {best:g} (paper: {paper:g}), {spread:.2f} above the worst"
             )
-    return "By accuracy, " + "; ".join(said) + "."
+    return f"In points of accuracy, {'; '.join(findings)}."
 
 
 def _figure(shop: Workshop, numbers: Numbers) -> dict[str, Figure]:
-    from randomset.report.axes import panels
-
     figure, (ax,) = panels(1, 1, (7, 4))
     names = list(dict.fromkeys(row["name"] for row in numbers["rows"]))
     for name in names:
@@ -111,7 +110,7 @@ def _figure(shop: Workshop, numbers: Numbers) -> dict[str, Figure]:
         label = {"alpha": "α, β = 0.001", "beta": "β, α = 0.001", "num_sets": "K"}[name]
         ax.errorbar([row["value"] for row in rows], means, spreads, marker="o", capsize=3, label=label)
     ax.set_xscale("symlog", linthresh=5e-4 if "alpha" in names else 5)
-    ax.set_xlabel("weight in the loss" if "alpha" in names else "number of sets K")
+    ax.set_xlabel("loss weight" if "alpha" in names else "number of focal sets K")
     ax.set_ylabel("accuracy, %")
     ax.legend()
     return {"figure": figure}
@@ -129,7 +128,7 @@ EXHIBITS = tuple(
         figures=_figure,
     )
     for id, title, changes in (
-        ("figure-26", "The weights α and β of the loss", _weights),
-        ("figure-27", "The number K of sets", _counts),
+        ("figure-26", "The loss weights α and β", _weights),
+        ("figure-27", "The number K of focal sets", _counts),
     )
 )

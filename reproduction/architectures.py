@@ -1,4 +1,4 @@
-"""Table 4: other architectures, plain and as random-set networks."""
+"""Table 4: other architectures, as softmax and as random-set networks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BOTH = ("rsnn", "softmax")
 
 
 def _architectures(shop: Workshop) -> dict[str, dict[str, Any]]:
-    """The paper's at full scale, smaller ones of the same kinds elsewhere; each with the options of a run."""
+    """Return the options of each network: the paper's at full scale, smaller ones of the same kind else."""
     if shop.scale.name == "full":
         own: dict[str, Any] = {"hidden": ()}
         return {
@@ -40,32 +40,31 @@ def _architectures(shop: Workshop) -> dict[str, dict[str, Any]]:
     }
 
 
+def _options(method: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Drop `hidden` for methods other than RS-NN, whose heads have no hidden layers."""
+    return {name: value for name, value in options.items() if method == "rsnn" or name != "hidden"}
+
+
 def _models(shop: Workshop) -> list[TrainConfig]:
     return [
-        shop.config("cifar10", method, seed, **_fitting(method, options))
+        shop.config("cifar10", method, seed, **_options(method, options))
         for options in _architectures(shop).values()
         for method in BOTH
         for seed in shop.seeds
     ]
 
 
-def _fitting(method: str, options: dict[str, Any]) -> dict[str, Any]:
-    """Leave out what only a random-set network has."""
-    return (
-        options if method == "rsnn" else {name: value for name, value in options.items() if name != "hidden"}
-    )
-
-
 def _measure(shop: Workshop) -> Numbers:
     numbers: Numbers = {}
-    for name, options in _architectures(shop).items():
+    for name, architecture in _architectures(shop).items():
         numbers[name] = {}
         for method in BOTH:
-            changes = _fitting(method, options)
-            results = shop.evaluations("cifar10", method, **changes)
-            model = shop.model(shop.config("cifar10", method, **changes))
+            options = _options(method, architecture)
+            model = shop.model(shop.config("cifar10", method, **options))
             numbers[name][method] = {
-                "accuracy": [one["test"]["accuracy"] for one in results],
+                "accuracy": [
+                    result["test"]["accuracy"] for result in shop.evaluations("cifar10", method, **options)
+                ],
                 "parameters": sum(p.numel() for p in model.parameters()),
             }
     return numbers
@@ -74,28 +73,28 @@ def _measure(shop: Workshop) -> Numbers:
 def _tables(numbers: Numbers) -> list[Table]:
     rows = []
     for name, both in numbers.items():
-        theirs = printed.ARCHITECTURES.get(name, (None,) * 4)
-        cells = [beside(over_seeds(both[method]["accuracy"]), theirs[i]) for i, method in enumerate(BOTH)]
-        cells += [
-            beside(f"{both[method]['parameters'] / 1e6:.3f}", theirs[i + 2]) for i, method in enumerate(BOTH)
-        ]
-        rows.append((name, *cells))
-    columns = ("network", "RS-NN's accuracy, %", "CNN's, %", "RS-NN's parameters, M", "CNN's, M")
+        paper = printed.ARCHITECTURES.get(name, (None,) * 4)
+        cells = [over_seeds(both[method]["accuracy"]) for method in BOTH]
+        cells += [f"{both[method]['parameters'] / 1e6:.3f}" for method in BOTH]
+        rows.append((name, *(beside(cell, value) for cell, value in zip(cells, paper, strict=True))))
+    columns = ("network", "RS-NN accuracy, %", "CNN accuracy, %", "RS-NN parameters, M", "CNN parameters, M")
     note = (
-        "In brackets the paper's, where the network is the paper's; some of its parameters cannot be right."
+        "In parentheses, the paper's values for the same network; some of its parameter counts are "
+        "implausible."
     )
     return [Table("Architectures on CIFAR-10", columns, tuple(rows), note)]
 
 
 def _verdict(numbers: Numbers) -> str:
-    ahead = [
+    better = [
         name
         for name, both in numbers.items()
         if mean_of(both["rsnn"]["accuracy"]) > mean_of(both["softmax"]["accuracy"])
     ]
-    said = ", ".join(ahead) if ahead else "none"
+    names = ", ".join(better) if better else "none"
     return (
-        f"RS-NN is more accurate on {len(ahead)} of {len(numbers)} networks ({said}), in the paper on 5 of 6."
+        f"RS-NN is more accurate than CNN with {len(better)} of {len(numbers)} networks ({names}); in the "
+        "paper, with 5 of 6."
     )
 
 

@@ -1,7 +1,8 @@
-"""Tables 11 and 12 and Figures 14, 15, 16 and 20: noise and rotation."""
+"""Tables 11 and 12, Figures 14, 15, 16 and 20: noise and rotation."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from randomset.data.corruptions import gaussian_noise, rotated, rotated_between
 from randomset.evaluation.predictor import Prediction, as_predictor
 from randomset.evaluation.sweeps import pixels_of
 from randomset.evaluation.tables import Table
+from randomset.report.axes import panels
 from reproduction import printed
 from reproduction.exhibit import Exhibit, Numbers, mean_of, over_seeds
 from reproduction.measures import beside, every_model, known_digit
@@ -24,204 +26,190 @@ __all__ = ["EXHIBITS"]
 
 SHOWN = ("softmax", "rsnn", "laplace-bridge", "epinet")
 ANGLES = tuple(range(-90, 91, 10))
+TITLES = {"as they are": "original", "noise": "noisy", "turned": "rotated"}
+CORRECT = {"right": "correct", "wrong": "wrong"}
 
 
 # -- Tables 11 and 12 -----------------------------------------------------------------------------
 
 
 def _levels(shop: Workshop, change: str) -> Numbers:
-    found: Numbers = {}
+    numbers: Numbers = {}
     for method in SHOWN:
-        rows = [
+        seeds = [
             shop.evaluation("mnist", shop.config("mnist", method, seed), sweeps=True)[change]
             for seed in shop.seeds
         ]
-        found[method] = [
+        numbers[method] = [
             {
-                "level": each[0]["level"],
-                **{name: [row[name] for row in each] for name in ("accuracy", "entropy")},
+                "level": rows[0]["level"],
+                **{name: [row[name] for row in rows] for name in ("accuracy", "entropy")},
             }
-            for each in zip(*rows, strict=True)
+            for rows in zip(*seeds, strict=True)
         ]
-    return found
+    return numbers
 
 
-def _level_tables(change: str) -> Any:
-    theirs = printed.NOISE if change == "noise" else printed.ROTATION
+def _level_tables(change: str) -> Callable[[Numbers], list[Table]]:
+    paper = printed.NOISE if change == "noise" else printed.ROTATION
 
     def tables(numbers: Numbers) -> list[Table]:
-        levels = [_named(row["level"]) for row in numbers["rsnn"]]
-        found = []
-        for name, title in (("accuracy", "Accuracy, %"), ("entropy", "Mean entropy, bits")):
-            rows = []
-            for method in SHOWN:
-                cells = []
-                for place, row in enumerate(numbers[method]):
-                    paper = theirs[method][place - 1] if place and name == "accuracy" else None
-                    scale, digits = (100, 2) if name == "accuracy" else (1, 3)
-                    cells.append(beside(over_seeds(row[name], scale, digits), paper))
-                rows.append((METHODS[method], *cells))
-            found.append(
-                Table(
-                    f"{title}, {change} on MNIST",
-                    ("method", *levels),
-                    tuple(rows),
-                    "In brackets the paper's.",
-                )
+        columns = ("method", *(_level_name(row["level"]) for row in numbers["rsnn"]))
+        accuracies, entropies = [], []
+        for method in SHOWN:
+            published = (None, *paper[method])  # the paper has no value without corruption
+            levels = list(zip(numbers[method], published, strict=True))
+            accuracies.append(
+                (METHODS[method], *(beside(over_seeds(row["accuracy"]), value) for row, value in levels))
             )
-        return found
+            entropies.append((METHODS[method], *(over_seeds(row["entropy"], 1, 3) for row, _ in levels)))
+        note = "The paper's values are in parentheses."
+        return [
+            Table(f"Accuracy in %, {change} on MNIST", columns, tuple(accuracies), note),
+            Table(f"Mean entropy in bits, {change} on MNIST", columns, tuple(entropies)),
+        ]
 
     return tables
 
 
-def _named(level: Any) -> str:
+def _level_name(level: Any) -> str:
     if level is None:
         return "none"
     return f"{level:g}" if isinstance(level, float) else f"{level[0]:g}° to {level[1]:g}°"
 
 
 def _level_verdict(numbers: Numbers) -> str:
-    ahead = []
-    for place in range(1, len(numbers["rsnn"])):
-        best = max(SHOWN, key=lambda method: mean_of(numbers[method][place]["accuracy"]))
-        ahead.append(best)
-    count = ahead.count("rsnn")
-    return f"RS-NN is the most accurate at {count} of {len(ahead)} levels; in the paper at most of them."
+    levels = range(1, len(numbers["rsnn"]))  # the first is without corruption
+    best = [max(SHOWN, key=lambda method: mean_of(numbers[method][i]["accuracy"])) for i in levels]
+    count = best.count("rsnn")
+    return f"RS-NN is the most accurate at {count} of {len(best)} levels; in the paper, at most of them."
 
 
-# -- Figures 14, 15 and 16: confidence and entropy of changed CIFAR-10 -------------------------------
+# -- Figures 14, 15 and 16: confidence and entropy on corrupted CIFAR-10 ----------------------------
 
 
 def _changed(shop: Workshop, method: str) -> tuple[dict[str, Prediction], torch.Tensor]:
-    """Predict test images as they are, with noise, and turned."""
+    """Predict original, noisy and rotated test images; return the predictions and the labels."""
     config = shop.config("cifar10", method)
     tested, _, _ = shop.data(config)
     count = min(len(tested), shop.scale.changed_samples)
     images, predictor = tested.inputs[:count], as_predictor(shop.model(config))
     pixels = pixels_of(images)
-    kinds = {
+    corrupted = {
         "as they are": pixels,
         "noise": gaussian_noise(pixels, 0.1, seed=0),
         "turned": rotated_between(pixels, -60, 60, seed=0),
     }
-    found = {}
-    for name, each in kinds.items():
+    predictions = {}
+    for kind, inputs in corrupted.items():
         if images.dtype == torch.uint8:
-            each = (each * 255).round().to(torch.uint8)
-        found[name] = Prediction.concatenate([predictor(part) for part in each.split(256)])
-    return found, tested.labels[:count]
+            inputs = (inputs * 255).round().to(torch.uint8)
+        predictions[kind] = Prediction.concatenate([predictor(batch) for batch in inputs.split(256)])
+    return predictions, tested.labels[:count]
 
 
 def _confidences(shop: Workshop) -> Numbers:
-    """Mean confidence and entropy of right and wrong answers, by kind of image."""
+    """Measure the mean confidence and entropy of correct and wrong predictions, by corruption."""
     numbers: Numbers = {}
     for method in ("rsnn", "softmax"):
         predictions, labels = _changed(shop, method)
-        for kind, one in predictions.items():
-            right = one.labels == labels
-            for name, which in (("right", right), ("wrong", ~right)):
-                if which.any():
+        for kind, prediction in predictions.items():
+            correct = prediction.labels == labels
+            for name, mask in (("right", correct), ("wrong", ~correct)):
+                if mask.any():
                     numbers.setdefault(method, {}).setdefault(kind, {})[name] = {
-                        "share": which.double().mean().item(),
-                        "confidence": one.confidence[which].double().mean().item(),
-                        "entropy": one.scores["entropy"][which].double().mean().item(),
+                        "share": mask.double().mean().item(),
+                        "confidence": prediction.confidence[mask].double().mean().item(),
+                        "entropy": prediction.scores["entropy"][mask].double().mean().item(),
                     }
     return numbers
 
 
 def _confidence_tables(numbers: Numbers) -> list[Table]:
     rows = [
-        (METHODS[method], kind, name, f"{100 * found['share']:.1f}",
-         *(f"{found[part]:.3f}" for part in ("confidence", "entropy")))
+        (METHODS[method], TITLES[kind], CORRECT[name], f"{100 * values['share']:.1f}",
+         *(f"{values[part]:.3f}" for part in ("confidence", "entropy")))
         for method, kinds in numbers.items()
-        for kind, answers in kinds.items()
-        for name, found in answers.items()
+        for kind, predictions in kinds.items()
+        for name, values in predictions.items()
     ]  # fmt: skip
-    columns = ("method", "images", "answers", "share, %", "mean confidence", "mean entropy, bits")
-    return [Table("CIFAR-10 as it is, with noise, and turned", columns, tuple(rows), "First seed.")]
+    columns = ("method", "images", "predictions", "share, %", "mean confidence", "mean entropy, bits")
+    return [Table("CIFAR-10: original, noisy and rotated", columns, tuple(rows), "First seed.")]
 
 
 def _confidence_verdict(numbers: Numbers) -> str:
-    lower = [
-        kind
+    wrong = {
+        kind: [numbers[method][kind]["wrong"]["confidence"] for method in ("rsnn", "softmax")]
         for kind in numbers["rsnn"]
-        if "wrong" in numbers["rsnn"][kind] and "wrong" in numbers["softmax"][kind]
-        and numbers["rsnn"][kind]["wrong"]["confidence"] < numbers["softmax"][kind]["wrong"]["confidence"]
-    ]  # fmt: skip
-    said = ", ".join(lower) if lower else "none of them"
-    return f"RS-NN is less confident than CNN where it is wrong, as the paper says, on these images: {said}."
+        if all("wrong" in numbers[method][kind] for method in ("rsnn", "softmax"))
+    }
+    lower = ", ".join(TITLES[kind] for kind, (rsnn, softmax) in wrong.items() if rsnn < softmax) or "none"
+    return (
+        "The paper's claim that RS-NN is less confident than CNN in wrong predictions is confirmed on these "
+        f"images: {lower}."
+    )
 
 
 def _histograms(shop: Workshop, score: str, methods: tuple[str, ...]) -> dict[str, Figure]:
-    from randomset.report.axes import panels
-
-    kinds = ("as they are", "noise", "turned")
     figure, axes = panels(1, 3, (12, 3.6))
     for method in methods:
         predictions, labels = _changed(shop, method)
-        for ax, kind in zip(axes, kinds, strict=True):
-            one = predictions[kind]
-            values = (one.confidence if score == "confidence" else one.scores[score]).numpy()
-            right = (one.labels == labels).numpy()
-            for name, which, style in (("right", right, "-"), ("wrong", ~right, "--")):
-                if which.any() and (name == "wrong" or len(methods) == 1):
+        for ax, (kind, prediction) in zip(axes, predictions.items(), strict=True):
+            values = (prediction.confidence if score == "confidence" else prediction.scores[score]).numpy()
+            correct = (prediction.labels == labels).numpy()
+            for name, mask, style in (("correct", correct, "-"), ("wrong", ~correct, "--")):
+                if mask.any() and (name == "wrong" or len(methods) == 1):
                     label = name if len(methods) == 1 else f"{METHODS[method]}, {name}"
-                    ax.hist(values[which], 30, density=True, histtype="step", linestyle=style, label=label)
-            ax.set_title(kind)
+                    ax.hist(values[mask], 30, density=True, histtype="step", linestyle=style, label=label)
+            ax.set_title(TITLES[kind])
             ax.set_xlabel(score)
     axes[0].set_ylabel("density")
     axes[0].legend()
     return {"figure": figure}
 
 
-# -- Figure 20: one digit, turned -------------------------------------------------------------------
+# -- Figure 20: a rotated digit ---------------------------------------------------------------------
 
 
-def _turned_three(shop: Workshop) -> Numbers:
-    """Entropy and answers of the first "3" that both networks know, turned by every angle."""
+def _rotated_three(shop: Workshop) -> Numbers:
+    """Measure entropy and predictions for a "3" that both networks know, rotated by several angles."""
     pixels = known_digit(shop, 3)
-    turned = torch.cat([rotated(pixels, float(angle)) for angle in ANGLES])
+    images = torch.cat([rotated(pixels, float(angle)) for angle in ANGLES])
     numbers: Numbers = {"angles": list(ANGLES), "methods": {}}
     for method in SHOWN:
-        found = [as_predictor(shop.model(shop.config("mnist", method, seed)))(turned) for seed in shop.seeds]
+        models = [shop.model(shop.config("mnist", method, seed)) for seed in shop.seeds]
+        predictions = [as_predictor(model)(images) for model in models]
+        entropies = [prediction.scores["entropy"].numpy() for prediction in predictions]
         numbers["methods"][method] = {
-            "entropy": np.mean([one.scores["entropy"].numpy() for one in found], 0).tolist(),
-            "answers": found[0].labels.tolist(),
+            "entropy": np.mean(entropies, 0).tolist(),
+            "answers": predictions[0].labels.tolist(),
         }
     return numbers
 
 
-def _turned_tables(numbers: Numbers) -> list[Table]:
-    shown = [place for place, angle in enumerate(numbers["angles"]) if angle % 30 == 0]
+def _rotated_tables(numbers: Numbers) -> list[Table]:
+    shown = [i for i, angle in enumerate(numbers["angles"]) if angle % 30 == 0]
     rows = tuple(
-        (METHODS[m], *(f"{found['entropy'][p]:.3f} ({found['answers'][p]})" for p in shown))
-        for m, found in numbers["methods"].items()
+        (METHODS[method], *(f"{values['entropy'][i]:.3f} ({values['answers'][i]})" for i in shown))
+        for method, values in numbers["methods"].items()
     )
-    columns = ("method", *(f"{numbers['angles'][place]}°" for place in shown))
-    return [
-        Table(
-            "A turned 3",
-            columns,
-            rows,
-            "Entropy in bits, mean over seeds; in brackets the first seed's answer.",
-        )
-    ]
+    columns = ("method", *(f"{numbers['angles'][i]}°" for i in shown))
+    note = "Entropy in bits, mean over seeds; in parentheses, the prediction of the first seed."
+    return [Table("A rotated 3", columns, rows, note)]
 
 
-def _turned_verdict(numbers: Numbers) -> str:
+def _rotated_verdict(numbers: Numbers) -> str:
     angles = np.array(numbers["angles"])
     entropy = np.array(numbers["methods"]["rsnn"]["entropy"])
     inner, outer = entropy[abs(angles) <= 30].mean(), entropy[abs(angles) > 30].mean()
-    held = "as the paper says" if outer > inner else "against what the paper says"
-    return f"RS-NN's entropy is {inner:.2f} bits up to 30° and {outer:.2f} beyond, {held}."
+    result = "confirms" if outer > inner else "contradicts"
+    return f"RS-NN's entropy is {inner:.2f} bits up to 30° and {outer:.2f} beyond, which {result} the paper."
 
 
-def _turned_figure(shop: Workshop, numbers: Numbers) -> dict[str, Figure]:
-    from randomset.report.axes import panels
-
+def _rotated_figure(shop: Workshop, numbers: Numbers) -> dict[str, Figure]:
     figure, (ax,) = panels(1, 1, (7, 4))
-    for method, found in numbers["methods"].items():
-        ax.plot(numbers["angles"], found["entropy"], marker="o", markersize=3, label=METHODS[method])
+    for method, values in numbers["methods"].items():
+        ax.plot(numbers["angles"], values["entropy"], marker="o", markersize=3, label=METHODS[method])
     ax.set_xlabel("angle, degrees")
     ax.set_ylabel("entropy, bits")
     ax.legend()
@@ -256,17 +244,17 @@ def _of_confidence(id: str, title: str, score: str, methods: tuple[str, ...]) ->
 EXHIBITS = (
     _of_levels("table-11", "noise"),
     _of_levels("table-12", "rotation"),
-    _of_confidence("figure-14", "Confidence of wrong answers", "confidence", ("rsnn", "softmax")),
-    _of_confidence("figure-15", "Confidence on changed images", "confidence", ("rsnn",)),
-    _of_confidence("figure-16", "Entropy on changed images", "entropy", ("rsnn",)),
+    _of_confidence("figure-14", "Confidence of wrong predictions", "confidence", ("rsnn", "softmax")),
+    _of_confidence("figure-15", "Confidence on corrupted images", "confidence", ("rsnn",)),
+    _of_confidence("figure-16", "Entropy on corrupted images", "entropy", ("rsnn",)),
     Exhibit(
         id="figure-20",
-        title="Entropy of a turned 3",
+        title="Entropy of a rotated 3",
         data=("mnist",),
         models=lambda shop: every_model(shop, ("mnist",), SHOWN),
-        measure=_turned_three,
-        tables=_turned_tables,
-        verdict=_turned_verdict,
-        figures=_turned_figure,
+        measure=_rotated_three,
+        tables=_rotated_tables,
+        verdict=_rotated_verdict,
+        figures=_rotated_figure,
     ),
 )

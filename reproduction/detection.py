@@ -1,4 +1,4 @@
-"""Tables 2, 3 and 8, telling unknown inputs: all methods, the credal width, and classes near by."""
+"""Tables 2, 3 and 8, out-of-distribution detection: all methods, the credal width, similar classes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DATA = {"cifar10": ("svhn", "intel"), "mnist": ("fashion-mnist", "kmnist"), "ima
 
 
 def _data(shop: Workshop) -> tuple[str, ...]:
-    """The data sets that a scale has."""
+    """Return the data sets available at a scale."""
     return tuple(data for data in DATA if data in shop.scale.settings)
 
 
@@ -28,47 +28,47 @@ def _detection(shop: Workshop) -> Numbers:
 def _detection_tables(numbers: Numbers) -> list[Table]:
     tables = []
     for data in numbers:
-        unknown = DATA[data]
         rows = []
         for method, title in METHODS.items():
-            ours = numbers[data][method]
-            entropy, ece, theirs = printed.DETECTION[data][method]
+            model = numbers[data][method]
+            entropy, ece, paper = printed.DETECTION[data][method]
             cells = [
-                beside(moments(ours["entropy"]), entropy, 3),
-                beside(over_seeds(ours["ece"], 1, 4), ece, 4),
-                over_seeds(ours.get("scaled ece"), 1, 4),
+                beside(moments(model["entropy"]), entropy, 3),
+                beside(over_seeds(model["ece"], 1, 4), ece, 4),
+                over_seeds(model.get("scaled ece"), 1, 4),
             ]
-            for name in unknown:
-                auroc, auprc, far = theirs[name]
-                found = ours["unknown"][name]
+            for name in DATA[data]:
+                auroc, auprc, entropy = paper[name]
+                unknown = model["unknown"][name]
                 cells += [
-                    beside(over_seeds(found["auroc"]), auroc),
-                    beside(over_seeds(found["auprc"]), auprc),
-                    beside(moments(found["entropy"]), far, 3),
+                    beside(over_seeds(unknown["auroc"]), auroc),
+                    beside(over_seeds(unknown["auprc"]), auprc),
+                    beside(moments(unknown["entropy"]), entropy, 3),
                 ]
             rows.append((title, *cells))
-        head = ["method", "entropy, bits", "ECE", "ECE, one temperature"]
-        for name in unknown:
-            head += [f"{name}: AUROC, %", "AUPRC, %", "entropy, bits"]
-        note = "In brackets the paper's. AUROC and AUPRC by entropy; ± of entropies is over samples."
-        tables.append(Table(f"Unknown inputs beside {data}", tuple(head), tuple(rows), note))
+        columns = ["method", "entropy, bits", "ECE", "ECE, temperature-scaled"]
+        for name in DATA[data]:
+            columns += [f"{name}: AUROC, %", "AUPRC, %", "entropy, bits"]
+        note = (
+            "The paper's values are in parentheses. AUROC and AUPRC of the entropy; for entropies, ± is the "
+            "standard deviation over samples."
+        )
+        tables.append(Table(f"Out-of-distribution detection, {data}", tuple(columns), tuple(rows), note))
     return tables
 
 
 def _detection_verdict(numbers: Numbers) -> str:
-    said, won, cases = [], 0, 0
+    leads, won = [], []
     for data in numbers:
-        unknown = DATA[data]
-        for name in unknown:
+        for name in DATA[data]:
             for part in ("auroc", "auprc"):
                 values = {method: numbers[data][method]["unknown"][name][part] for method in METHODS}
-                cases += 1
-                won += max(METHODS, key=lambda method: mean_of(values[method])) == "rsnn"
+                won.append(max(METHODS, key=lambda method: mean_of(values[method])) == "rsnn")
                 if part == "auroc":
-                    said.append(f"{name} {lead(values)}")
+                    leads.append(f"{name} {lead(values)}")
     return (
-        f"RS-NN has the highest AUROC or AUPRC in {won} of {cases} cases, in the paper in all; points of "
-        f"AUROC with the best of the others: {'; '.join(said)}."
+        f"RS-NN has the highest AUROC or AUPRC in {sum(won)} of {len(won)} cases; in the paper, in all. "
+        f"Difference in AUROC to the best other method, in points: {'; '.join(leads)}."
     )
 
 
@@ -79,59 +79,53 @@ def _widths(shop: Workshop) -> Numbers:
 def _width_tables(numbers: Numbers) -> list[Table]:
     rows = []
     for data in numbers:
-        unknown = DATA[data]
-        known, far = printed.WIDTH[data]
+        known, unknown = printed.WIDTH[data]
         rows.append((data, beside(moments(numbers[data]["width"]), known, 3), "–", "–"))
-        for name in unknown:
-            found = numbers[data]["unknown"][name]
-            cells = over_seeds(found["auroc by width"]), over_seeds(found["auroc"])
-            rows.append((f"{data} → {name}", beside(moments(found["width"]), far[name], 3), *cells))
-    columns = ("data", "credal width", "AUROC by width, %", "AUROC by entropy, %")
-    return [Table("Width of the credal set", columns, tuple(rows), "In brackets the paper's mean.")]
+        for name in DATA[data]:
+            model = numbers[data]["unknown"][name]
+            cells = over_seeds(model["auroc by width"]), over_seeds(model["auroc"])
+            rows.append((f"{data} → {name}", beside(moments(model["width"]), unknown[name], 3), *cells))
+    columns = ("data", "credal width", "AUROC of the width, %", "AUROC of the entropy, %")
+    return [Table("Credal width", columns, tuple(rows), "The paper's means are in parentheses.")]
 
 
 def _width_verdict(numbers: Numbers) -> str:
-    wider = [
-        mean_of(numbers[data]["unknown"][name]["width"]["mean"]) > mean_of(numbers[data]["width"]["mean"])
-        for data in numbers
-        for name in DATA[data]
-    ]
-    better = [
-        mean_of(numbers[data]["unknown"][name]["auroc by width"])
-        > mean_of(numbers[data]["unknown"][name]["auroc"])
-        for data in numbers
-        for name in DATA[data]
-    ]
+    cases = [(numbers[data], numbers[data]["unknown"][name]) for data in numbers for name in DATA[data]]
+    wider = [mean_of(unknown["width"]["mean"]) > mean_of(known["width"]["mean"]) for known, unknown in cases]
+    better = [mean_of(unknown["auroc by width"]) > mean_of(unknown["auroc"]) for _, unknown in cases]
     return (
-        f"Unknown inputs have the wider sets in {sum(wider)} of {len(wider)} cases, as the paper says; the "
-        f"width tells them better than the entropy in {sum(better)} of {len(better)}."
+        f"Unknown inputs have the larger credal width in {sum(wider)} of {len(wider)} cases; in the paper, "
+        f"in all. The width detects them better than the entropy in {sum(better)} of {len(better)}."
     )
 
 
 def _near_tables(numbers: Numbers) -> list[Table]:
-    theirs, rows = printed.NEAR, []
+    rows = []
     for method in ("rsnn", "softmax"):
-        ours, far = numbers[method], numbers[method]["unknown"]["cifar100"]
-        paper = method == "rsnn"
+        known, unknown = numbers[method], numbers[method]["unknown"]["cifar100"]
+        paper: dict[str, float] = printed.NEAR if method == "rsnn" else {}
         rows.append(
             (
                 METHODS[method],
-                beside(moments(ours["entropy"]), theirs["entropy"] if paper else None, 3),
-                beside(moments(ours["width"]), theirs["width"], 3) if paper else "–",
-                beside(over_seeds(far["auroc"]), theirs["auroc"] if paper else None),
-                beside(over_seeds(far["auprc"]), theirs["auprc"] if paper else None),
-                beside(moments(far["entropy"]), theirs["far entropy"] if paper else None, 3),
-                beside(moments(far["width"]), theirs["far width"], 3) if paper else "–",
+                beside(moments(known["entropy"]), paper.get("entropy"), 3),
+                beside(moments(known["width"]), paper["width"], 3) if paper else "–",
+                beside(over_seeds(unknown["auroc"]), paper.get("auroc")),
+                beside(over_seeds(unknown["auprc"]), paper.get("auprc")),
+                beside(moments(unknown["entropy"]), paper.get("far entropy"), 3),
+                beside(moments(unknown["width"]), paper["far width"], 3) if paper else "–",
             )
         )
-    columns = ("method", "entropy, bits", "width", "AUROC, %", "AUPRC, %", "entropy there", "width there")
-    note = "In brackets the paper's, which has no other method here."
-    return [Table("CIFAR-10 and CIFAR-100", columns, tuple(rows), note)]
+    columns = (
+        *("method", "entropy, bits", "credal width", "AUROC, %", "AUPRC, %"),
+        *("CIFAR-100: entropy, bits", "CIFAR-100: credal width"),
+    )
+    note = "The paper's values, for RS-NN only, are in parentheses."
+    return [Table("CIFAR-10 against CIFAR-100", columns, tuple(rows), note)]
 
 
 def _near_verdict(numbers: Numbers) -> str:
     values = {method: numbers[method]["unknown"]["cifar100"]["auroc"] for method in ("rsnn", "softmax")}
-    return f"RS-NN's AUROC between CIFAR-10 and CIFAR-100, in points: {lead(values)}; the paper has no other."
+    return f"RS-NN's margin in AUROC, in points: {lead(values)}; the paper shows RS-NN only."
 
 
 def _near(shop: Workshop) -> Numbers:
@@ -141,7 +135,7 @@ def _near(shop: Workshop) -> Numbers:
 EXHIBITS = (
     Exhibit(
         id="table-2",
-        title="Telling unknown inputs: AUROC, AUPRC, entropy, ECE",
+        title="Out-of-distribution detection: AUROC, AUPRC, entropy, ECE",
         data=("cifar10", "mnist"),
         models=lambda shop: every_model(shop, _data(shop)),
         measure=_detection,
@@ -159,7 +153,7 @@ EXHIBITS = (
     ),
     Exhibit(
         id="table-8",
-        title="CIFAR-10 and CIFAR-100",
+        title="CIFAR-10 against CIFAR-100",
         data=("cifar10",),
         models=lambda shop: every_model(shop, ("cifar10",), ("rsnn", "softmax")),
         measure=_near,

@@ -12,12 +12,12 @@ from reproduction.exhibit import Exhibit, Outcome
 
 __all__ = ["page_of", "write_page"]
 
-_HEAD = """# The paper's tables and figures, made here
+_HEAD = """# The paper's tables and figures, reproduced
 
-Every part is made by the command below its heading; `python -m reproduction` lists them all. Scale `tiny`
-shows that the programs run; `cpu` takes the real data and networks that a desktop computer trains; `full`
-is the paper's own configuration. In brackets stand the paper's numbers, whose networks are far larger: what
-can be compared is which method leads, and by how much.
+Each section shows the command that produces it; `python -m reproduction` lists them all. Scale `tiny` only
+checks that everything runs; `cpu` uses the real data and networks that a desktop computer can train; `full`
+is the paper's configuration. The paper's values, in parentheses, come from far larger networks: compare
+which method leads and by how much, not the values themselves.
 """
 
 
@@ -26,43 +26,40 @@ def page_of(
 ) -> str:
     """Return the page as Markdown; `pictures` are paths of images, by id."""
     parts = [_HEAD]
-    missing = [one for one in exhibits if one.id not in outcomes]
-    for one in exhibits:
-        if one.id not in outcomes:
+    for exhibit in exhibits:
+        if exhibit.id not in outcomes:
             continue
-        outcome = outcomes[one.id]
-        kind, number = one.id.split("-")
-        command = f"python -m reproduction run {one.id} --scale {outcome.scale} --seeds {outcome.seeds}"
+        outcome = outcomes[exhibit.id]
+        kind, number = exhibit.id.split("-")
+        command = f"python -m reproduction run {exhibit.id} --scale {outcome.scale} --seeds {outcome.seeds}"
         measuring = outcome.measuring + outcome.reused
-        times = f"trained in {_time(outcome.training)}, measured in {_time(measuring)}"
         lines = [
-            f"## {kind.capitalize()} {number}: {one.title}",
-            f"`{command}`: {times}.",
-            re.sub("^## ", "### ", one.text(outcome), flags=re.MULTILINE),
-            *(f"![{one.title}]({path})" for path in pictures.get(one.id, [])),
+            f"## {kind.capitalize()} {number}: {exhibit.title}",
+            f"`{command}`: training {_time(outcome.training)}, measurement {_time(measuring)}.",
+            re.sub("^## ", "### ", exhibit.text(outcome), flags=re.MULTILINE),
+            *(f"![{exhibit.title}]({path})" for path in pictures.get(exhibit.id, [])),
         ]
         parts.append("\n\n".join(lines))
-    if missing:
-        names = ", ".join(one.id for one in missing)
-        parts.append(f"## Not measured yet\n\nAt this scale there are no results of {names}.")
+    if missing := [exhibit.id for exhibit in exhibits if exhibit.id not in outcomes]:
+        parts.append(f"## Not measured yet\n\nThere are no results at this scale for {', '.join(missing)}.")
     return "\n\n".join(parts).replace("\n\n\n", "\n\n") + "\n"
 
 
 def write_page(path: Path, folder: Path, exhibits: list[Exhibit], outcomes: Mapping[str, Outcome]) -> Path:
-    """Write the page, and beside it the pictures of a folder of results.
+    """Write the page, and copy the figures from a folder of results to a folder beside it.
 
-    Of results that come with the library, the pictures are those that stand beside the page already.
+    For stored results, figures that are already beside the page are kept.
     """
     pictures: dict[str, list[str]] = {}
     beside = path.with_suffix("")
-    for one in exhibits:
-        if one.id not in outcomes:
+    for exhibit in exhibits:
+        if exhibit.id not in outcomes:
             continue
-        for picture in sorted((folder / one.id).glob("*.png")):
+        for picture in sorted((folder / exhibit.id).glob("*.png")):
             beside.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(picture, beside / f"{one.id}-{picture.name}")
-        there = sorted(place.name for place in beside.glob(f"{one.id}-*.png"))
-        pictures[one.id] = [f"{path.stem}/{name}" for name in there]
+            shutil.copyfile(picture, beside / f"{exhibit.id}-{picture.name}")
+        names = sorted(picture.name for picture in beside.glob(f"{exhibit.id}-*.png"))
+        pictures[exhibit.id] = [f"{path.stem}/{name}" for name in names]
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as temporary:
         temporary.write_text(page_of(exhibits, outcomes, pictures), encoding="utf-8")

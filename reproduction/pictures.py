@@ -1,4 +1,4 @@
-"""Figures 6, 7, 12, 13, 18 and 21 to 25: curves, densities, bars and clouds of the same measurements."""
+"""Figures 6, 7, 12, 13, 18 and 21 to 25: curves, densities, bars and scatter plots."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from randomset.evaluation.tables import Table
+from randomset.report import detection_figures, evaluation_figures
+from randomset.report.comparison_figures import plot_curves, plot_entropies
 from reproduction.exhibit import Exhibit, Numbers, over_seeds
 from reproduction.measures import every_model
 from reproduction.scales import METHODS
@@ -21,21 +23,23 @@ if TYPE_CHECKING:
 __all__ = ["EXHIBITS"]
 
 DATA = {"cifar10": ("svhn", "intel"), "mnist": ("fashion-mnist", "kmnist")}
-SHOWN = ("rsnn", "laplace-bridge", "epinet", "softmax")  # of the paper's curves
+SHOWN = ("rsnn", "laplace-bridge", "epinet", "softmax")
 
 
 def _first(shop: Workshop, data: str, method: str = "rsnn") -> Evaluation:
-    """Return the evaluation of the first seed, which figures show."""
+    """Return the evaluation of the first seed, which the figures show."""
     return shop.evaluation(data, shop.config(data, method))
 
 
-# -- curves and bars of several methods -----------------------------------------------------------
+# -- several methods ------------------------------------------------------------------------------
 
 
 def _areas(shop: Workshop, data: str, methods: tuple[str, ...]) -> Numbers:
     return {
         name: {
-            method: [one["ood"][name]["scores"]["entropy"]["auroc"] for one in shop.evaluations(data, method)]
+            method: [
+                result["ood"][name]["scores"]["entropy"]["auroc"] for result in shop.evaluations(data, method)
+            ]
             for method in methods
         }
         for name in DATA[data]
@@ -52,50 +56,45 @@ def _area_tables(numbers: Numbers) -> list[Table]:
 
 
 def _area_verdict(numbers: Numbers) -> str:
-    first = {name: max(each, key=lambda method: np.mean(each[method])) for name, each in numbers.items()}
-    return " ".join(f"On {name} the curve of {METHODS[method]} is highest." for name, method in first.items())
+    best = {name: max(auroc, key=lambda method: np.mean(auroc[method])) for name, auroc in numbers.items()}
+    winners = ", ".join(f"{METHODS[method]} on {name}" for name, method in best.items())
+    return f"The largest area under the ROC curve is that of {winners}."
 
 
 def _curves(shop: Workshop, data: str) -> dict[str, Figure]:
-    from randomset.report.comparison_figures import plot_curves
-
     results = {METHODS[method]: _first(shop, data, method) for method in SHOWN}
     return {name: plot_curves(results, name, note=", first seed") for name in DATA[data]}
 
 
 def _ratios(shop: Workshop) -> Numbers:
-    found: Numbers = {}
-    for data, unknown in DATA.items():
-        for name in unknown:
-            found[f"{data} → {name}"] = {
-                method: [
-                    one["ood"][name]["scores"]["entropy"]["unknown"]["mean"]
-                    / one["test"]["scores"]["entropy"]["mean"]
-                    for one in shop.evaluations(data, method)
-                ]
-                for method in METHODS
-            }
-    return found
+    return {
+        f"{data} → {name}": {
+            method: [
+                result["ood"][name]["scores"]["entropy"]["unknown"]["mean"]
+                / result["test"]["scores"]["entropy"]["mean"]
+                for result in shop.evaluations(data, method)
+            ]
+            for method in METHODS
+        }
+        for data, unknown in DATA.items()
+        for name in unknown
+    }
 
 
 def _ratio_tables(numbers: Numbers) -> list[Table]:
     rows = tuple(
-        (name, *(over_seeds(each[method], 1, 1) for method in METHODS)) for name, each in numbers.items()
+        (name, *(over_seeds(ratios[method], 1, 1) for method in METHODS)) for name, ratios in numbers.items()
     )
-    note = "Mean entropy on unknown inputs, divided by that on test inputs."
-    return [Table("Ratio of entropies", ("data", *METHODS.values()), rows, note)]
+    note = "Mean entropy on unknown inputs divided by mean entropy on test inputs."
+    return [Table("Entropy ratio", ("data", *METHODS.values()), rows, note)]
 
 
 def _ratio_verdict(numbers: Numbers) -> str:
-    best = [max(METHODS, key=lambda method: np.mean(each[method])) for each in numbers.values()]
-    return (
-        f"RS-NN has the largest ratio in {best.count('rsnn')} of {len(best)} cases; the paper says: in all."
-    )
+    best = [max(METHODS, key=lambda method: np.mean(ratios[method])) for ratios in numbers.values()]
+    return f"RS-NN has the largest ratio in {best.count('rsnn')} of {len(best)} cases; in the paper, in all."
 
 
 def _bars(shop: Workshop) -> dict[str, Figure]:
-    from randomset.report.comparison_figures import plot_entropies
-
     return {
         data: plot_entropies({METHODS[m]: _first(shop, data, m) for m in METHODS}, f", {data}, first seed")
         for data in DATA
@@ -106,19 +105,24 @@ def _bars(shop: Workshop) -> dict[str, Figure]:
 
 
 def _right_and_wrong(shop: Workshop, score: str) -> Numbers:
-    """Means of a score over right and wrong answers on CIFAR-10."""
-    found: Numbers = {"right": [], "wrong": []}
-    for one in shop.evaluations("cifar10"):
-        right = one.predictions["test"].labels == one.labels["test"]
-        values = one.predictions["test"].scores[score].double()
-        for name, which in (("right", right), ("wrong", ~right)):
-            found[name].append(values[which].mean().item() if which.any() else None)
-    return found
+    """Average a score over correct and over wrong predictions on CIFAR-10."""
+    numbers: Numbers = {"right": [], "wrong": []}
+    for result in shop.evaluations("cifar10"):
+        prediction = result.predictions["test"]
+        correct = prediction.labels == result.labels["test"]
+        values = prediction.scores[score].double()
+        for name, mask in (("right", correct), ("wrong", ~correct)):
+            numbers[name].append(values[mask].mean().item() if mask.any() else None)
+    return numbers
 
 
 def _right_and_wrong_tables(numbers: Numbers) -> list[Table]:
-    rows = tuple((name, over_seeds(numbers[name], 1, 3)) for name in ("right", "wrong"))
-    return [Table("Right and wrong answers on CIFAR-10", ("answers", "mean credal width"), rows)]
+    rows = (
+        ("correct", over_seeds(numbers["right"], 1, 3)),
+        ("wrong", over_seeds(numbers["wrong"], 1, 3)),
+    )
+    title = "Correct and wrong predictions on CIFAR-10"
+    return [Table(title, ("predictions", "mean credal width"), rows)]
 
 
 def _right_and_wrong_verdict(numbers: Numbers) -> str:
@@ -126,21 +130,21 @@ def _right_and_wrong_verdict(numbers: Numbers) -> str:
         wrong is None or right is None or wrong > right
         for right, wrong in zip(numbers["right"], numbers["wrong"], strict=True)
     )
-    return (
-        f"Wrong answers {'have' if wider else 'do not have'} the wider credal sets; in the paper they have."
-    )
+    if wider:
+        return "Wrong predictions have the larger mean credal width with every seed, as in the paper."
+    return "Unlike in the paper, wrong predictions do not have the larger mean credal width with every seed."
 
 
 def _correlations(shop: Workshop, score: str) -> Numbers:
-    """Rank correlation of a score with the confidence, on test data and unknown data."""
+    """Compute the rank correlation of a score with the confidence, on test and unknown data."""
     from scipy.stats import spearmanr
 
-    found: Numbers = {name: [] for name in ("test", *DATA["cifar10"])}
-    for one in shop.evaluations("cifar10"):
-        for name, values in found.items():
-            prediction = one.predictions[name]
+    numbers: Numbers = {name: [] for name in ("test", *DATA["cifar10"])}
+    for result in shop.evaluations("cifar10"):
+        for name, values in numbers.items():
+            prediction = result.predictions[name]
             values.append(float(spearmanr(prediction.confidence, prediction.scores[score]).statistic))
-    return found
+    return numbers
 
 
 def _correlation_tables(numbers: Numbers) -> list[Table]:
@@ -151,19 +155,19 @@ def _correlation_tables(numbers: Numbers) -> list[Table]:
 def _correlation_verdict(score: str) -> Callable[[Numbers], str]:
     def verdict(numbers: Numbers) -> str:
         strongest = max(abs(float(np.mean(values))) for values in numbers.values())
-        claim = "is closely tied" if score == "entropy" else "is not tied"
-        said = f"The paper says that the {score} {claim} to the confidence"
-        return f"{said}; the strongest rank correlation here is {strongest:.2f} in size."
+        claim = "is closely correlated" if score == "entropy" else "is not correlated"
+        return (
+            f"According to the paper, the {score} {claim} with the confidence; the largest absolute rank "
+            f"correlation here is {strongest:.2f}."
+        )
 
     return verdict
 
 
 def _report(name: str, data: str, *options: Any) -> Callable[[Workshop, Numbers], dict[str, Figure]]:
-    """Draw the first seed's evaluation with one of the report's functions."""
+    """Return a function that draws the first seed's evaluation with a function of the report."""
 
     def draw(shop: Workshop, numbers: Numbers) -> dict[str, Figure]:
-        from randomset.report import detection_figures, evaluation_figures
-
         function = getattr(evaluation_figures, name, None) or getattr(detection_figures, name)
         return {"figure": function(_first(shop, data), *options)}
 
@@ -191,38 +195,48 @@ def _of_curves(id: str, data: str) -> Exhibit:
 def _of_densities(id: str, data: str) -> Exhibit:
     return _single(
         id,
-        f"Distribution of entropy, {data} and unknown inputs",
+        f"Entropy distribution, {data} and unknown inputs",
         data,
         measure=lambda shop: _areas(shop, data, ("rsnn",)),
         tables=_area_tables,
-        verdict=lambda numbers: "Unknown inputs have the larger entropies wherever the AUROC exceeds 50 %.",
+        verdict=lambda numbers: (
+            "Unknown inputs tend to have the larger entropy where the AUROC exceeds 50 %."
+        ),
         figures=_report("plot_densities", data, "entropy"),
     )
 
 
 def _intervals(shop: Workshop) -> Numbers:
-    found: Numbers = {"width": [], "inside": []}
-    for one in shop.evaluations("cifar10"):
-        prediction = one.predictions["test"]
-        found["width"].append(prediction.scores["credal width"].double().mean().item())
+    numbers: Numbers = {"width": [], "inside": []}
+    for result in shop.evaluations("cifar10"):
+        prediction = result.predictions["test"]
+        numbers["width"].append(prediction.scores["credal width"].double().mean().item())
         assert prediction.lower is not None
         assert prediction.upper is not None
         bounds = (prediction.lower, prediction.upper)
         low, high = (bound.gather(1, prediction.labels[:, None])[:, 0] for bound in bounds)
-        within = (low <= prediction.confidence + 1e-6) & (prediction.confidence <= high + 1e-6)
-        found["inside"].append(within.double().mean().item())
-    return found
+        inside = (low <= prediction.confidence + 1e-6) & (prediction.confidence <= high + 1e-6)
+        numbers["inside"].append(inside.double().mean().item())
+    return numbers
 
 
 def _interval_tables(numbers: Numbers) -> list[Table]:
     row = (over_seeds(numbers["width"], 1, 4), over_seeds(numbers["inside"]))
-    return [Table("Bounds of the most likely class", ("mean width", "BetP between them, %"), (row,))]
+    return [
+        Table("Bounds of the predicted class", ("mean credal width", "BetP within the bounds, %"), (row,))
+    ]
+
+
+def _interval_verdict(numbers: Numbers) -> str:
+    if min(numbers["inside"]) == 1:
+        return "The pignistic probability always lies within the bounds, as the theory requires."
+    return "The pignistic probability does not always lie within the bounds, which contradicts the theory."
 
 
 EXHIBITS = (
     _single(
         "figure-6",
-        "Credal width of right and wrong answers",
+        "Credal width of correct and wrong predictions",
         "cifar10",
         measure=lambda shop: _right_and_wrong(shop, "credal width"),
         tables=_right_and_wrong_tables,
@@ -231,11 +245,11 @@ EXHIBITS = (
     ),
     _single(
         "figure-7",
-        "Lower and upper probability of 100 samples",
+        "Lower and upper probabilities of 100 samples",
         "cifar10",
         measure=_intervals,
         tables=_interval_tables,
-        verdict=lambda numbers: "The pignistic probability lies between its bounds, as it must.",
+        verdict=_interval_verdict,
         figures=_report("plot_intervals", "cifar10"),
     ),
     _of_curves("figure-12", "cifar10"),
@@ -254,7 +268,7 @@ EXHIBITS = (
     _of_densities("figure-22", "cifar10"),
     _single(
         "figure-23",
-        "Credal width of every class, right and wrong",
+        "Credal width of correct and wrong predictions, by class",
         "cifar10",
         measure=lambda shop: _right_and_wrong(shop, "credal width"),
         tables=_right_and_wrong_tables,
@@ -264,7 +278,7 @@ EXHIBITS = (
     *(
         _single(
             id,
-            f"The {score} against the confidence",
+            f"{score.capitalize()} against confidence",
             "cifar10",
             measure=lambda shop, score=score: _correlations(shop, score),
             tables=_correlation_tables,

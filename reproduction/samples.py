@@ -1,10 +1,13 @@
-"""Tables 9, 10 and 15, Figures 4 and 19: single predictions, with beliefs, masses and probabilities."""
+"""Tables 9, 10 and 15, Figures 4 and 19: the beliefs, masses and probabilities of single samples."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 
 from randomset.belief.budget import Budget
 from randomset.belief.naming import braces
@@ -12,13 +15,15 @@ from randomset.belief.random_set import RandomSet
 from randomset.data.corruptions import gaussian_noise, rotated
 from randomset.evaluation.predictor import as_predictor
 from randomset.evaluation.tables import Table
+from randomset.report.axes import panels
+from randomset.report.belief_figures import plot_simplex
+from randomset.training.config import TrainConfig
 from reproduction.exhibit import Exhibit, Numbers
 from reproduction.measures import known_digit
 from reproduction.workshop import Workshop
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from torch import Tensor
 
 __all__ = ["EXHIBITS"]
 
@@ -26,51 +31,61 @@ TOP = 5
 
 
 def _described(shop: Workshop, data: str, image: Tensor, label: int) -> Numbers:
-    """What the random-set network and its softmax twin say about one image."""
+    """Collect the predictions of RS-NN and CNN for one image."""
     network = shop.model(shop.config(data))
-    found: RandomSet = network.predict(image)
+    prediction: RandomSet = network.predict(image)
     classes = network.budget.classes
-    plain = as_predictor(shop.model(shop.config(data, "softmax")))(image)
-    names = [braces(list(found.budget.names_of(i)), shorten=4) for i in range(len(found.budget))]
-    own = len(network.budget)  # Θ comes after it, and its belief is 1 always
+    softmax = as_predictor(shop.model(shop.config(data, "softmax")))(image)
+    budget = prediction.budget
+    names = [braces(list(budget.names_of(i)), shorten=4) for i in range(len(budget))]
+    size = len(network.budget)  # leaves out Θ, which comes last and always has belief 1
     return {
         "label": classes[label],
-        "cnn": _top(classes, plain.probabilities[0]),
-        "cnn entropy": plain.scores["entropy"][0].item(),
-        "belief": _top(names, found.belief[0, :own]),
-        "mass": _top(names, found.mass[0]),
-        "pignistic": _top(classes, found.pignistic[0]),
-        "entropy": found.entropy[0].item(),
-        "width": found.credal_width[0].item(),
+        "cnn": _top(classes, softmax.probabilities[0]),
+        "cnn entropy": softmax.scores["entropy"][0].item(),
+        "belief": _top(names, prediction.belief[0, :size]),
+        "mass": _top(names, prediction.mass[0]),
+        "pignistic": _top(classes, prediction.pignistic[0]),
+        "entropy": prediction.entropy[0].item(),
+        "width": prediction.credal_width[0].item(),
     }
 
 
-def _top(names: Any, values: Tensor) -> list[tuple[str, float]]:
+def _top(names: Sequence[str], values: Tensor) -> list[tuple[str, float]]:
     best = values.topk(min(TOP, len(values)))
     return [(names[int(i)], value) for value, i in zip(best.values.tolist(), best.indices, strict=True)]
 
 
-def _tables(title: str, note: str) -> Any:
+def _tables(title: str, note: str) -> Callable[[Numbers], list[Table]]:
     def tables(numbers: Numbers) -> list[Table]:
         rows = []
-        for name, one in numbers.items():
-            lists = [
-                "; ".join(f"{who} {value:.4f}" for who, value in one[part])
+        for name, sample in numbers.items():
+            tops = [
+                "; ".join(f"{key} {value:.4f}" for key, value in sample[part])
                 for part in ("cnn", "belief", "mass", "pignistic")
             ]
-            ends = (f"{one['cnn entropy']:.4f}", f"{one['entropy']:.4f}", f"{one['width']:.4f}")
-            rows.append((name, one["label"], *lists, *ends))
+            scores = [f"{sample[part]:.4f}" for part in ("cnn entropy", "entropy", "width")]
+            rows.append((_title(name), sample["label"], *tops, *scores))
         columns = (
             *("sample", "label", "CNN", "belief", "mass", "pignistic"),
-            *("CNN's entropy, bits", "RS-NN's entropy, bits", "credal width"),
+            *("CNN entropy, bits", "RS-NN entropy, bits", "credal width"),
         )
         return [Table(title, columns, tuple(rows), note)]
 
     return tables
 
 
+def _title(name: str) -> str:
+    """Return the title of a sample; results keep the names they have had since the first version."""
+    titles = {
+        "surest right answer": "most certain correct prediction",
+        "most uncertain wrong answer": "most uncertain wrong prediction",
+    }
+    return titles.get(name, name.replace("turned", "rotated"))
+
+
 def _rotated_eight(shop: Workshop) -> Numbers:
-    """An 8 turned as far as the softmax network first gets it wrong."""
+    """Describe an 8, rotated by the smallest angle at which CNN is wrong."""
     image = known_digit(shop, 8)
     predictor = as_predictor(shop.model(shop.config("mnist", "softmax")))
     angle = next((a for a in range(10, 181, 10) if int(predictor(rotated(image, a)).labels[0]) != 8), 180)
@@ -87,96 +102,103 @@ def _four_digits(shop: Workshop) -> Numbers:
 
 
 def _overconfident(numbers: Numbers) -> str:
-    said = []
-    for name, one in numbers.items():
-        ours, theirs = one["pignistic"][0], one["cnn"][0]
-        said.append(
-            f"{name}: CNN says {theirs[0]} at {theirs[1]:.2f}, RS-NN says {ours[0]} at {ours[1]:.2f} "
-            f"with {one['entropy']:.2f} bits"
+    findings = []
+    for name, sample in numbers.items():
+        (label, p), (cnn_label, cnn_p) = sample["pignistic"][0], sample["cnn"][0]
+        findings.append(
+            f"{_title(name)}: CNN predicts {cnn_label} with probability {cnn_p:.2f}, RS-NN predicts {label} "
+            f"with probability {p:.2f} and entropy {sample['entropy']:.2f} bits"
         )
-    return "; ".join(said) + ". Single samples prove nothing: Tables 11 and 12 count them all."
+    return "; ".join(findings) + ". Single samples prove nothing; Tables 11 and 12 cover all of them."
 
 
 def _sure_and_unsure(shop: Workshop) -> Numbers:
-    """The surest right answer and the most uncertain wrong one of the test data."""
+    """Describe the most certain correct and the most uncertain wrong prediction on the test data."""
     config = shop.config("cifar10")
     tested, _, _ = shop.data(config)
     predictor = as_predictor(shop.model(config))
     parts = [predictor(part) for part in tested.inputs.split(256)]
     entropy = torch.cat([part.scores["entropy"] for part in parts])
-    right = torch.cat([part.labels for part in parts]) == tested.labels
-    sure = int(entropy.masked_fill(~right, float("inf")).argmin())
-    unsure = int(entropy.masked_fill(right, -1.0).argmax())
+    correct = torch.cat([part.labels for part in parts]) == tested.labels
+    certain = int(entropy.masked_fill(~correct, float("inf")).argmin())
+    uncertain = int(entropy.masked_fill(correct, -1.0).argmax())
     return {
         name: _described(shop, "cifar10", tested.inputs[row : row + 1], int(tested.labels[row]))
-        for name, row in (("surest right answer", sure), ("most uncertain wrong answer", unsure))
+        for name, row in (("surest right answer", certain), ("most uncertain wrong answer", uncertain))
     }
 
 
 def _bars(shop: Workshop, numbers: Numbers) -> dict[str, Figure]:
-    from randomset.report.axes import panels
-
     figure, axes = panels(1, len(numbers), (6 * len(numbers), 3.6))
-    for ax, (name, one) in zip(axes, numbers.items(), strict=True):
-        names, values = zip(*one["belief"], strict=True)
+    for ax, (name, sample) in zip(axes, numbers.items(), strict=True):
+        names, values = zip(*sample["belief"], strict=True)
         ax.barh(range(len(names)), values)
         ax.set_yticks(range(len(names)), names)
         ax.invert_yaxis()
         ax.set_xlabel("belief")
-        ax.set_title(f"{name}: {one['pignistic'][0][0]}, entropy {one['entropy']:.2f} bits")
+        ax.set_title(f"{_title(name)}: {sample['pignistic'][0][0]}, entropy {sample['entropy']:.2f} bits")
     return {"figure": figure}
 
 
 def _example() -> RandomSet:
-    """The paper's worked example of Section 2."""
+    """Return the worked example of the paper's Section 2."""
     budget = Budget.from_sets([{"c1", "c2"}], ["c1", "c2", "c3"])
     return RandomSet.from_mass(torch.tensor([0.5, 0.0, 0.1, 0.4]), budget)
 
 
 def _simplex(shop: Workshop, numbers: Numbers) -> dict[str, Figure]:
-    from randomset.report.belief_figures import plot_simplex
-
     return {"figure": plot_simplex(_example())}
 
 
 def _simplex_tables(numbers: Numbers) -> list[Table]:
     rows = tuple(
-        (name, *(f"{numbers[part][place]:.2f}" for part in ("lower", "pignistic", "upper")))
-        for place, name in enumerate(("c1", "c2", "c3"))
+        (name, *(f"{numbers[part][label]:.2f}" for part in ("lower", "pignistic", "upper")))
+        for label, name in enumerate(("c1", "c2", "c3"))
     )
     return [Table("The paper's worked example", ("class", "lower", "pignistic", "upper"), rows)]
 
 
-def _both(shop: Workshop, data: str) -> list[Any]:
+def _simplex_verdict(numbers: Numbers) -> str:
+    expected = {"lower": (0.5, 0, 0.1), "pignistic": (0.7, 0.2, 0.1), "upper": (0.9, 0.4, 0.1)}
+    matches = all(
+        math.isclose(value, paper, abs_tol=1e-5)
+        for part, values in expected.items()
+        for value, paper in zip(numbers[part], values, strict=True)
+    )
+    result = "match" if matches else "differ from"
+    return f"The bounds and the pignistic probabilities {result} those of the paper's Section 2."
+
+
+def _both(shop: Workshop, data: str) -> list[TrainConfig]:
     return [shop.config(data, method) for method in ("rsnn", "softmax")]
 
 
 EXHIBITS = (
     Exhibit(
         id="table-9",
-        title="A turned 8, with its beliefs, masses and probabilities",
+        title="Beliefs, masses and probabilities of a rotated 8",
         data=("mnist",),
         models=lambda shop: _both(shop, "mnist"),
         measure=_rotated_eight,
-        tables=_tables("A turned 8", "The paper's own figures here contradict each other."),
+        tables=_tables("A rotated 8", "The paper's own values here are inconsistent."),
         verdict=_overconfident,
     ),
     Exhibit(
         id="table-10",
-        title="Digits with noise and turned, one by one",
+        title="Single noisy and rotated digits",
         data=("mnist",),
         models=lambda shop: _both(shop, "mnist"),
         measure=_four_digits,
-        tables=_tables("Four digits", "The first of each digit that both networks know unchanged."),
+        tables=_tables("Four digits", "The first image of each digit that both networks classify correctly."),
         verdict=_overconfident,
     ),
     Exhibit(
         id="table-15",
-        title="A sure and an unsure prediction on CIFAR-10",
+        title="A certain and an uncertain prediction on CIFAR-10",
         data=("cifar10",),
         models=lambda shop: _both(shop, "cifar10"),
         measure=_sure_and_unsure,
-        tables=_tables("A sure and an unsure prediction", "First seed."),
+        tables=_tables("A certain and an uncertain prediction", "First seed."),
         verdict=_overconfident,
     ),
     Exhibit(
@@ -188,7 +210,7 @@ EXHIBITS = (
             name: getattr(_example(), name).flatten().tolist() for name in ("lower", "pignistic", "upper")
         },
         tables=_simplex_tables,
-        verdict=lambda numbers: "The bounds and BetP = (0.7, 0.2, 0.1) are those of the paper's Section 2.",
+        verdict=_simplex_verdict,
         figures=_simplex,
     ),
     Exhibit(
@@ -197,7 +219,7 @@ EXHIBITS = (
         data=("cifar10",),
         models=lambda shop: _both(shop, "cifar10"),
         measure=_sure_and_unsure,
-        tables=_tables("A sure and an unsure prediction", "First seed."),
+        tables=_tables("A certain and an uncertain prediction", "First seed."),
         verdict=_overconfident,
         figures=_bars,
     ),

@@ -1,4 +1,4 @@
-"""What the paper's data and networks become at each scale: seconds, a desktop computer, or as printed."""
+"""Data and networks at each scale: tiny (seconds), cpu (a desktop computer), full (the paper's)."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ METHODS = {
     "epinet": "ENN",
     "softmax": "CNN",
 }
-"""What we call the methods, and what the paper calls them."""
+"""Names of the methods in this library, and in the paper."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One of the paper's data sets: where to train, on what inputs to be unsure, and the options of a run.
+    """One of the paper's data sets: training data, unknown data by name, and training options.
 
-    `made` writes what is no published data set into a folder, and returns the options that name it.
+    `made` generates data that are not published in a folder, and returns the options that refer to them.
     """
 
     source: str = ""
@@ -39,7 +39,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Scale:
-    """Settings by the paper's name of a data set, and how much of everything is measured."""
+    """Settings by data set of the paper, and the numbers of seeds and samples."""
 
     name: str
     settings: Mapping[str, Setting]
@@ -50,17 +50,17 @@ class Scale:
     epsilons: tuple[float, ...] = EPSILONS
 
     def setting(self, data: str, folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
-        """Return the options of a run on one of the paper's data sets, and its unknown inputs."""
+        """Return the training options of a data set of the paper, and its unknown data by name."""
         if data not in self.settings:
-            raise RandomSetError("this scale has no such data", got=f"{data} at {self.name}")
+            raise RandomSetError("data set not available at this scale", got=f"{data} at {self.name}")
         setting = self.settings[data]
         options, unknown = dict(setting.options), dict(setting.unknown)
         if setting.source:
             options["source"] = setting.source
         if setting.made is not None:
-            found = setting.made(folder)
-            unknown |= found.pop("unknown")
-            options |= found
+            made = setting.made(folder)
+            unknown |= made.pop("unknown")
+            options |= made
         return options, unknown
 
 
@@ -72,7 +72,7 @@ _PAPER: dict[str, Any] = {
 
 
 def _digits(names: Mapping[str, str]) -> Setting:
-    """The digits of scikit-learn, with changed ones in the place of unknown inputs."""
+    """Use scikit-learn's digits, with transformed digits as unknown data."""
     return Setting(**_DIGITS, made=lambda folder: small_data.changed_digits(folder, names))
 
 
@@ -119,7 +119,7 @@ SCALES = {
         seeds=3,
         unknown_samples=10_000,
         changed_samples=1000,
-        attacked_samples=100,  # each is attacked some four thousand times
+        attacked_samples=100,  # about 4,000 forward passes each
     ),
     "full": Scale(
         "full",
@@ -128,7 +128,7 @@ SCALES = {
             "cifar10": Setting("cifar10", {"svhn": "svhn", "intel": "intel", "cifar100": "cifar100"}, _PAPER),
             "intel": Setting("intel", {"svhn": "svhn", "cifar10": "cifar10"}, _PAPER),
             "cifar100": Setting("cifar100", {"cifar10": "cifar10"}, {**_PAPER, "num_sets": 200}),
-            "imagenet": Setting(  # there alone the paper's networks are pretrained
+            "imagenet": Setting(  # the only data set with pretrained networks in the paper
                 "imagenet",
                 {"imagenet-o": "imagenet-o"},
                 {**_PAPER, "num_sets": 3000, "weights": "default", "hidden": ()},

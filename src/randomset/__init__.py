@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import logging
 from typing import TYPE_CHECKING, Any
 
 from randomset import errors
@@ -26,7 +27,7 @@ from randomset.belief.transforms import (
 from randomset.errors import RandomSetError
 
 if TYPE_CHECKING:
-    from randomset import backbones, budgeting, data, evaluation, models, report, training
+    from randomset import backbones, budgeting, data, evaluation, models, report, runs, training
     from randomset.budgeting.budgeter import Budgeter
     from randomset.models import (
         Classifier,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
         RandomSetNetwork,
     )
     from randomset.models.temperature import calibrate
+    from randomset.runs import Run, RunStore
     from randomset.sklearn import RandomSetClassifier
     from randomset.training import Recipe, fit
 
@@ -56,6 +58,8 @@ __all__ = [
     "RandomSetLoss",
     "RandomSetNetwork",
     "Recipe",
+    "Run",
+    "RunStore",
     "Validity",
     "backbones",
     "belief_from_classes",
@@ -79,6 +83,7 @@ __all__ = [
     "plausibility_from_mass",
     "repair_belief",
     "report",
+    "runs",
     "training",
 ]
 
@@ -93,6 +98,8 @@ _LATE = {
     "RandomSetLoss": "randomset.models",
     "RandomSetNetwork": "randomset.models",
     "Recipe": "randomset.training",
+    "Run": "randomset.runs",
+    "RunStore": "randomset.runs",
     "backbones": "randomset.backbones",
     "budgeting": "randomset.budgeting",
     "calibrate": "randomset.models",
@@ -101,8 +108,11 @@ _LATE = {
     "fit": "randomset.training",
     "models": "randomset.models",
     "report": "randomset.report",
+    "runs": "randomset.runs",
     "training": "randomset.training",
 }
+
+logging.getLogger(__name__).addHandler(logging.NullHandler())  # silent unless the user configures logging
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""What goes wrong, said so that the reader can mend it."""
+"""Exceptions and warnings that state the problem and, where there is one, the remedy."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ __all__ = [
 ]
 
 
-def in_sample(where: tuple[int, ...]) -> str:
-    """Name the place of a sample in its batch, or nothing if it is the only one."""
-    return f" in sample {', '.join(map(str, where))}" if where else ""
+def in_sample(index: tuple[int, ...]) -> str:
+    """Return " in sample 3" for an index into a batch, or "" for a single sample."""
+    return f" in sample {', '.join(map(str, index))}" if index else ""
 
 
 class RandomSetError(ValueError):
-    """Base of every error that this library raises on purpose.
+    """Base class of the errors that this library raises.
 
-    A message has up to four parts: what is wrong, what came, what was expected, and the remedy.
+    A message has up to four parts: the problem, the value given, what was expected, and the remedy.
 
     >>> raise RandomSetError("the level is out of range", got=1.5, expected="a number in [0, 1]")
     Traceback (most recent call last):
@@ -33,8 +33,7 @@ class RandomSetError(ValueError):
     randomset.errors.RandomSetError: the level is out of range; got 1.5; expected a number in [0, 1]
     """
 
-    def __init__(self, wrong: str, *, got: object = None, expected: str = "", remedy: str = "") -> None:
-        message = wrong
+    def __init__(self, message: str, *, got: object = None, expected: str = "", remedy: str = "") -> None:
         if got is not None:
             message += f"; got {got if isinstance(got, str) else repr(got)}"
         if expected:
@@ -46,67 +45,67 @@ class RandomSetError(ValueError):
 
 
 class BudgetError(RandomSetError):
-    """A family of sets that cannot be a budget, or a budget that does not fit its use."""
+    """Sets that do not form a valid budget, or a budget that does not match its use."""
 
 
 class ShapeError(RandomSetError):
-    """A tensor whose shape or type does not fit the budget or its partner."""
+    """A tensor whose shape or dtype does not match the budget or another tensor."""
 
 
 class InvalidBeliefError(RandomSetError):
-    """Masses, beliefs or probabilities whose values cannot be what they claim to be."""
+    """Values that are not valid masses, beliefs or probabilities."""
 
     sample: int | None = None
-    """The place in its batch of the sample that is wrong, where one is."""
+    """Index of the invalid sample in its batch, if known."""
 
 
 class LabelError(RandomSetError):
-    """A label that names no class, or a class that does not exist."""
+    """A label that does not match any class."""
 
 
 class FileFormatError(RandomSetError):
-    """A file or text that is not what it should be."""
+    """A file or text that is not in the expected format."""
 
 
 class WriteError(RandomSetError, OSError):
-    """A file or folder that cannot be written: a disk that is full, a place that is read-only.
+    """A file or folder that cannot be written, for example on a full disk or a read-only file system.
 
     >>> full = OSError(errno.ENOSPC, "No space left on device")
     >>> raise WriteError("the file cannot be written", "run/metrics.csv", full)
     Traceback (most recent call last):
         ...
     randomset.errors.WriteError: the file cannot be written; got run/metrics.csv (No space left on device).
-    Make room, or choose another place; a file that was there before is as it was
+    Free some space, or choose another location; existing files are unchanged
     """
 
-    def __init__(self, wrong: str, path: object, error: OSError) -> None:
-        self._parts = (wrong, path, error)
+    def __init__(self, message: str, path: object, error: OSError) -> None:
+        self._parts = (message, path, error)
         super().__init__(
-            wrong,
+            message,
             got=f"{path} ({error.strerror or error or type(error).__name__})",
-            remedy=f"{remedy_of(error)}; a file that was there before is as it was",
+            remedy=f"{remedy_for(error)}; existing files are unchanged",
         )
 
     def __reduce__(self) -> tuple[type, tuple[str, object, OSError]]:
         return type(self), self._parts
 
 
-def remedy_of(error: OSError) -> str:
-    """Say what to do where a disk refuses."""
-    return _REMEDIES.get(errno.errorcode.get(error.errno or 0, ""), "Choose another place")
+def remedy_for(error: OSError) -> str:
+    """Return advice for a failed write."""
+    return _REMEDIES.get(errno.errorcode.get(error.errno or 0, ""), "Choose another location")
 
 
 _REMEDIES = {
-    "ENOSPC": "Make room, or choose another place",
-    "EDQUOT": "Make room, or choose another place",
-    "EFBIG": "Allow larger files (ulimit -f), or choose another place",
-    "EROFS": "The file system is read-only: choose another place",
-    "EACCES": "Get the right to write there, or choose another place",
+    "ENOSPC": "Free some space, or choose another location",
+    "EDQUOT": "Free some space, or choose another location",
+    "EFBIG": "Allow larger files (ulimit -f), or choose another location",
+    "EROFS": "The file system is read-only: choose another location",
+    "EACCES": "Get write permission, or choose another location",
 }
 
 
 class MissingPackageError(RandomSetError, ImportError):
-    """An optional package is not installed; the message names the extra that brings it."""
+    """A missing optional package; the message names the extra that installs it."""
 
     def __init__(self, package: str, extra: str) -> None:
         self._parts = (package, extra)
@@ -120,4 +119,4 @@ class MissingPackageError(RandomSetError, ImportError):
 
 
 class RandomSetWarning(UserWarning):
-    """Something was handled in a way that the user should know of."""
+    """A warning about how this library handled its inputs."""

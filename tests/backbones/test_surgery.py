@@ -190,5 +190,5 @@ class TestAmbiguousClassifiers:
             model(X)
 
     def test_not_a_module(self):
-        with pytest.raises(RandomSetError, match="no torch module"):
+        with pytest.raises(RandomSetError, match=r"must be a torch\.nn\.Module"):
             RandomSetNetwork.from_classifier("resnet18", BUDGET)

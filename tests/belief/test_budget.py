@@ -3,7 +3,6 @@ import json
 import pickle
 import subprocess
 import sys
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from randomset import Budget
-from randomset.errors import BudgetError, FileFormatError, LabelError, RandomSetError
+from randomset.errors import BudgetError, FileFormatError, RandomSetError
 from tests.strategies import budgets
 
 ANIMALS = ["cat", "dog", "fox", "car"]
@@ -26,14 +25,7 @@ def test_order_is_singletons_then_cardinality_then_classes():
     assert (budget.num_classes, budget.num_sets, len(budget)) == (4, 4, 8)
 
 
-def test_names_and_indices_of_every_kind_are_the_same_set():
-    by_name = Budget.from_sets([{"cat", "dog"}], ANIMALS)
-    kinds: list[Any] = [(0, 1), np.array([1, 0]), torch.tensor([0, 1]), iter(["dog", 0]), {0: "", 1: ""}]
-    for members in kinds:
-        assert Budget.from_sets([members], ANIMALS) == by_name
-
-
-def test_singletons_may_be_named_but_need_not():
+def test_singletons_are_optional():
     assert Budget.from_sets([{0}, {0, 1}], 3) == Budget.from_sets([{0, 1}], 3)
     assert Budget.singletons(ANIMALS).sets == ((0,), (1,), (2,), (3,))
 
@@ -62,7 +54,7 @@ def test_json_round_trip(budget):
     assert hash(again) == hash(budget)
 
 
-def test_copies_are_equal_and_leave_the_cache_behind():
+def test_copies_are_equal_and_without_cache():
     budget = Budget.from_sets([{0, 1}], 3)
     budget.operators_on(torch.device("cpu"))
     for again in (copy.deepcopy(budget), pickle.loads(pickle.dumps(budget))):
@@ -93,40 +85,14 @@ def test_repr_is_readable_and_short():
     assert repr(Budget.powerset(10)).endswith("1013 sets: {0, 1}, {0, 2}, {0, 3}, {0, 4} …)")
 
 
-@given(budgets())
-def test_downward_closure_by_its_definition(budget):
-    family = {frozenset(s) for s in budget.sets}
-    literal = all(
-        frozenset(c for c in focal if code >> c & 1) in family
-        for focal in family
-        for code in range(2**budget.num_classes)
-        if any(code >> c & 1 for c in focal)
-    )
-    assert budget.is_downward_closed == literal
-
-
-def test_mask_and_index():
-    budget = Budget.from_sets([{0, 1}], ANIMALS)
-    assert budget.mask_from_sets([["car"], {0, 2}]).tolist() == [[0, 0, 0, 1], [1, 0, 1, 0]]
-    assert budget.index(["dog", "cat"]) == 4
-    assert {"fox"} in budget
-    assert {"fox", "zebra"} not in budget
-    with pytest.raises(BudgetError, match=r"not in the budget; got \{dog, fox\}"):
-        budget.index({"dog", "fox"})
-
-
-def test_the_plain_constructor_checks_too():
+def test_constructor_checks_its_arguments():
     assert Budget("abc", [{"a", "b"}]) == Budget.from_sets([{0, 1}], "abc")
     assert Budget(np.int64(3)) == Budget.singletons(3)
-    with pytest.raises(BudgetError, match="appears twice"):
+    with pytest.raises(BudgetError, match="duplicate set"):
         Budget("abc", [{0, 1}, {1, 0}])
 
 
-def test_large_sets_do_not_flood_the_screen():
-    assert len(repr(Budget.singletons(1000).with_universal_set())) < 100
-
-
-def test_it_cannot_be_changed():
+def test_immutable():
     budget = Budget.from_sets([{0, 1}], 3)
     with pytest.raises(AttributeError):
         budget.classes = ("x",)  # type: ignore[misc]
@@ -138,40 +104,33 @@ def test_it_cannot_be_changed():
     ("sets", "classes", "message"),
     [
         ([[]], 3, "a set of classes is empty"),
-        ([{0, 1}, [1, 0]], 3, r"a set appears twice in the budget; got \{0, 1\}"),
+        ([{0, 1}, [1, 0]], 3, r"duplicate set in the budget; got \{0, 1\}"),
         ([{"cow", "dog"}], ANIMALS, "unknown class name; got cow; expected one of cat, dog"),
         ([{"dgo"}], ANIMALS, r"unknown class name; got dgo; .*Did you mean dog\?"),
-        ([torch.tensor([False, True, True])], 3, r"no list of class indices; got torch\.bool \(3,\)"),
-        ([{1, 2}], [1, 2, 3], "a class name is not text; got 1; .*always means a position"),
-        ([], 2.5, "neither names nor their number; got 2.5"),
+        ([torch.tensor([False, True, True])], 3, r"must be 1-D and integer; got torch\.bool \(3,\)"),
+        ([{1, 2}], [1, 2, 3], "a class name must be a string; got 1; .*always an index"),
+        ([], 2.5, "must be names or their number; got 2.5"),
         ([], ["a", "\ud800"], "not valid Unicode"),
         ([{0, 7}], 3, "class index out of range; got 7; expected 0 to 2"),
         ([{0, -1}], 3, "class index out of range; got -1"),
-        ([[0.5, 1]], 3, "a class is neither a name nor an index; got 0.5"),
-        ([[True, 2]], 3, "a class is neither a name nor an index; got True"),
-        (["cat"], ANIMALS, "a set of classes is not a collection; got cat"),
-        ([3], ANIMALS, "a set of classes is not a collection; got 3"),
-        ([], 1, r"there is nothing to classify; got 1 class\(es\); expected two or more"),
-        ([], 0, "there is nothing to classify"),
-        ([], ["a", "a"], "two classes have the same name; got a"),
-        ([], ["a", 3], "a class name is not text; got 3"),
+        ([[0.5, 1]], 3, "a class must be a name or an index; got 0.5"),
+        ([[True, 2]], 3, "a class must be a name or an index; got True"),
+        (["cat"], ANIMALS, "a set of classes must be a collection; got cat"),
+        ([3], ANIMALS, "a set of classes must be a collection; got 3"),
+        ([], 1, r"too few classes; got 1 class\(es\); expected two or more"),
+        ([], 0, "too few classes"),
+        ([], ["a", "a"], "duplicate class name; got a"),
+        ([], ["a", 3], "a class name must be a string; got 3"),
     ],
 )
-def test_bad_families_are_refused_with_the_offending_value(sets, classes, message):
+def test_invalid_families(sets, classes, message):
     with pytest.raises(BudgetError, match=message):
         Budget.from_sets(sets, classes)
 
 
-def test_a_power_set_beyond_reason_is_refused():
+def test_power_set_that_is_too_large():
     with pytest.raises(BudgetError, match=r"2\^30 sets; expected at most 20 classes"):
         Budget.powerset(30)
-
-
-def test_a_label_that_names_no_class_is_a_label_error():
-    with pytest.raises(LabelError, match="empty"):
-        Budget.singletons(3).mask_from_sets([[]])
-    with pytest.raises(LabelError, match="unknown class name; got cow"):
-        Budget.singletons(ANIMALS).mask_from_sets([{"cow"}])
 
 
 @given(
@@ -182,7 +141,7 @@ def test_a_label_that_names_no_class_is_a_label_error():
     ),
     st.sampled_from([None, "classes", "sets", "version", "format"]),
 )
-def test_foreign_json_gives_a_budget_or_a_clear_error(content, place):
+def test_arbitrary_json_gives_a_budget_or_a_clear_error(content, place):
     if place is not None:
         good = {"format": "randomset.budget", "version": 1, "classes": ["a", "b"], "sets": [[0, 1]]}
         content = {**good, place: content}
@@ -201,7 +160,7 @@ def test_text_that_is_not_json(text):
 
 
 class TestOrigin:
-    def test_it_travels_but_is_no_part_of_the_family(self):
+    def test_saved_but_ignored_by_equality(self):
         plain = Budget.from_sets([{0, 1}], "abc")
         noted = plain.with_origin({"method": "by hand", "overlaps": [0.5]})
         assert (plain.origin, noted.origin["overlaps"]) == ({}, [0.5])
@@ -216,7 +175,7 @@ class TestOrigin:
             assert again.origin == noted.origin
         assert "origin" not in plain.to_json()
 
-    def test_it_cannot_be_changed_from_outside(self):
+    def test_origin_is_immutable(self):
         given = {"overlaps": [0.5]}
         noted = Budget.singletons(3).with_origin(given)
         given["overlaps"].append(1.0)
@@ -224,17 +183,17 @@ class TestOrigin:
         assert noted.origin == {"overlaps": [0.5]}
 
     @pytest.mark.parametrize("origin", [{"a": float("nan")}, {"a": object()}, {1: {2}}])
-    def test_what_json_cannot_hold_is_refused(self, origin):
-        with pytest.raises(BudgetError, match="cannot be written as JSON"):
+    def test_values_that_are_not_json(self, origin):
+        with pytest.raises(BudgetError, match="not JSON-serialisable"):
             Budget.singletons(3).with_origin(origin)
 
-    def test_only_a_mapping_is_an_origin(self):
-        with pytest.raises(BudgetError, match="no mapping; got list"):
+    def test_origin_must_be_a_mapping(self):
+        with pytest.raises(BudgetError, match="must be a mapping; got list"):
             Budget.singletons(3).with_origin([1, 2])  # type: ignore[arg-type]
 
-    def test_a_file_with_a_strange_origin_is_refused(self):
+    def test_invalid_origin_in_a_file(self):
         text = Budget.singletons(3).to_json().replace('"sets"', '"origin": 3, "sets"')
-        with pytest.raises(FileFormatError, match="not an object; got int"):
+        with pytest.raises(FileFormatError, match="must be an object; got int"):
             Budget.from_json(text)
 
 
@@ -244,7 +203,7 @@ def test_files(tmp_path):
     assert Budget.load(path).origin == {"method": "by hand"}
     with pytest.raises(FileFormatError, match=r"cannot be read; got .*No such file"):
         Budget.load(tmp_path / "other.json")
-    with pytest.raises(FileFormatError, match=r"not JSON.*Budget.load\(path\) reads a file"):
+    with pytest.raises(FileFormatError, match=r"not JSON.*use Budget.load\(path\)"):
         Budget.from_json("budget.json")
     for content in ("{", "[]", '{"format": "randomset.budget", "version": 99}', "\u00e9"):
         (tmp_path / "bad.json").write_text(content, encoding="utf-8")
@@ -253,14 +212,14 @@ def test_files(tmp_path):
         assert "Budget.load" not in str(found.value)
 
 
-def test_a_file_in_the_home_folder(tmp_path, monkeypatch):
+def test_file_in_the_home_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     budget = Budget.from_sets([{0, 1}], "abc")
     assert budget.save("~/budget.json") == tmp_path / "budget.json"
     assert Budget.load("~/budget.json") == budget
 
 
-def test_classes_without_an_order_are_refused():
+def test_unordered_classes():
     for classes in ({"a", "b"}, {"a": 0, "b": 1}):
-        with pytest.raises(BudgetError, match="without an order"):
+        with pytest.raises(BudgetError, match="unordered"):
             Budget.singletons(classes)

@@ -85,7 +85,7 @@ def test_membership_by_its_definition_and_by_flow(budget, seed):
         credal.MAX_ENUMERATED_CLASSES = enumerated
 
 
-def test_vertices_and_beyond_in_a_large_frame():
+def test_many_classes():
     budget = random_budget(200, 400, seed=2, max_size=5)
     mass = random_mass(budget, 3, sparse=True)
     order = torch.randperm(200, generator=torch.Generator().manual_seed(0)).tolist()
@@ -110,7 +110,7 @@ def test_on_all_sets_not_only_on_focal_ones():
     assert is_in_credal_set(torch.stack([inside, outside]), mass, budget).tolist() == [True, False]
 
 
-def test_what_is_no_distribution_is_not_in_it():
+def test_invalid_distributions_are_outside():
     budget = Budget.singletons(3).with_universal_set()
     vacuous = torch.tensor([0.0, 0.0, 0.0, 1.0])
     p = torch.tensor([[0.2, 0.3, 0.5], [0.2, 0.3, 0.6], [-0.1, 0.6, 0.5]])
@@ -140,7 +140,7 @@ def test_gradients():
     assert torch.autograd.gradcheck(lambda m: credal_vertices(m, budget), (mass,), fast_mode=True)
 
 
-def test_bad_input():
+def test_invalid_input():
     budget = Budget.singletons(9)
     mass = random_mass(budget)
     with pytest.raises(RandomSetError, match=r"9 classes, which have 9! permutations; expected at most 8"):
@@ -155,7 +155,7 @@ def test_bad_input():
         is_in_credal_set(torch.zeros(2), mass, budget)
 
 
-def test_all_permutations_are_there_in_order():
+def test_order_of_the_vertices():
     budget = Budget.powerset(3)
     mass = random_mass(budget)
     corners = credal_vertices(mass, budget)

@@ -33,7 +33,7 @@ def cost_matrix(seed, actions, n):
 
 
 @given(budgets(max_classes=5), seeds)
-def test_dominance_and_maximality_by_the_vertices(budget, seed):
+def test_dominance_and_maximality_against_the_vertices(budget, seed):
     mass = random_mass(budget, seed=seed, sparse=True)
     cost = cost_matrix(seed, 4, budget.num_classes)
     expected = corners(mass, budget) @ cost.numpy().T  # a linear function is extreme at a vertex
@@ -44,7 +44,7 @@ def test_dominance_and_maximality_by_the_vertices(budget, seed):
 
 
 @given(budgets(max_classes=5), seeds)
-def test_without_costs_they_are_the_zero_one_cost(budget, seed):
+def test_default_is_zero_one_cost(budget, seed):
     n = budget.num_classes
     mass = random_mass(budget, 3, seed=seed)
     wrong = 1 - torch.eye(n, dtype=torch.float64)
@@ -57,7 +57,7 @@ def test_without_costs_they_are_the_zero_one_cost(budget, seed):
 
 
 @given(budgets(max_classes=4), seeds)
-def test_e_admissibility_by_linear_programming(budget, seed):
+def test_e_admissibility_against_linear_programming(budget, seed):
     n = budget.num_classes
     mass = random_mass(budget, seed=seed, sparse=True)
     vertex = corners(mass, budget)
@@ -88,7 +88,7 @@ def test_the_rules_are_nested(budget, seed):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_an_independent_library_agrees(seed):
+def test_agreement_with_an_independent_library(seed):
     names = ["a", "b", "c", "d"]
     budget = Budget.powerset(names)
     mass = random_mass(budget, seed=seed, sparse=True)
@@ -101,7 +101,7 @@ def test_an_independent_library_agrees(seed):
     assert pignistic_decision(mass, budget).item() == evtools_decision.pignistic_decision(theirs)[0]
 
 
-def test_costs_change_the_decision_by_hand():
+def test_hand_worked_costs():
     budget = Budget.from_sets([{0, 1}], 3)
     mass = torch.tensor([0.5, 0.0, 0.1, 0.4])  # BetP = (0.7, 0.2, 0.1)
     cost = torch.tensor([[0.0, 1.0, 50.0], [1.0, 1.0, 0.0]])  # 0.2 + 5 against 0.9
@@ -118,7 +118,7 @@ def test_rejection():
     assert reject(mass, budget, 1.0).tolist() == [-1, -1]
 
 
-def test_utilities_by_hand():
+def test_hand_worked_utilities():
     sets = torch.tensor([[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 1], [0, 1, 0, 0], [0, 0, 0, 0]]).bool()
     labels = torch.zeros(5, dtype=torch.long)
     assert utility(sets, labels, "discounted").tolist() == pytest.approx([1, 0.5, 0.25, 0, 0])
@@ -126,15 +126,15 @@ def test_utilities_by_hand():
     assert utility(sets, labels, "u80").tolist() == pytest.approx([1, 0.8, 0.475, 0, 0])
 
 
-def test_bad_input():
+def test_invalid_input():
     budget = Budget.singletons(3)
     mass = torch.tensor([0.2, 0.3, 0.5])
     for level in (-0.1, 1.1, float("nan")):
-        with pytest.raises(RandomSetError, match="the level is out of range"):
+        with pytest.raises(RandomSetError, match="level is out of range"):
             reject(mass, budget, level)
-        with pytest.raises(RandomSetError, match="the optimism is out of range"):
+        with pytest.raises(RandomSetError, match="optimism is out of range"):
             hurwicz(mass, budget, level)
-    with pytest.raises(ShapeError, match=r"the costs are not a matrix; got \(3,\)"):
+    with pytest.raises(ShapeError, match=r"the costs must be a matrix; got \(3,\)"):
         maximality(mass, budget, torch.zeros(3))
     with pytest.raises(ShapeError, match=r"the costs have the wrong shape; got \(2, 4\)"):
         minimum_expected_cost(mass, budget, torch.zeros(2, 4))
@@ -147,13 +147,13 @@ def test_bad_input():
         utility(torch.ones(1, 3).bool(), torch.tensor([3]))
     with pytest.raises(RandomSetError, match=r"13 classes; expected at most 12\. Use maximality"):
         e_admissibility(torch.full((13,), 1 / 13), Budget.singletons(13))
-    with pytest.raises(ShapeError, match="the decisions do not fit the labels"):
+    with pytest.raises(ShapeError, match="the decisions do not match the labels"):
         utility(torch.ones(2, 3).bool(), torch.zeros(3))
     with pytest.raises(RandomSetError, match="unknown utility; got u99"):
         utility(torch.ones(2, 3).bool(), torch.zeros(2), "u99")  # type: ignore[arg-type]
 
 
-def test_every_subset_of_masks_is_scored_by_its_size():
+def test_utility_depends_on_the_size_of_the_set():
     for size, members in ((s, m) for s in (1, 2, 3) for m in itertools.combinations(range(3), s)):
         mask = torch.zeros(3, dtype=torch.bool)
         mask[list(members)] = True

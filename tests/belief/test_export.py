@@ -1,4 +1,4 @@
-"""The whole way from logits to uncertainty leaves Python: ONNX, torch.export, torch.compile."""
+"""Everything from logits to uncertainty can be exported and compiled: ONNX, torch.export, torch.compile."""
 
 import shutil
 import warnings
@@ -49,8 +49,8 @@ def logits_for(budget, count, seed=0):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.filterwarnings("ignore::FutureWarning")
-def test_onnx_gives_the_same_numbers_for_any_batch(tmp_path):
-    """Of a power set; other budgets are exported with their networks in tests/serving."""
+def test_onnx_agrees_for_any_batch_size(tmp_path):
+    """For a power set; tests/serving exports other budgets with their networks."""
     import onnxruntime
 
     budget = BUDGETS["power set"]
@@ -85,7 +85,7 @@ def test_compiled_prediction(name):
         torch.testing.assert_close(got, want, atol=1e-5, rtol=1e-4)
 
 
-def test_the_state_of_a_prediction_fits_safetensors(tmp_path):
+def test_state_dict_can_be_saved_as_safetensors(tmp_path):
     from safetensors.torch import load_file, save_file
 
     module = Prediction(BUDGETS["sparse"])

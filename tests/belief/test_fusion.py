@@ -5,14 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from randomset import Budget, BudgetOperators, fusion
-from randomset.belief.fusion import (
-    conjunctive,
-    dempster,
-    discount,
-    disjunctive,
-    intersection_closure,
-    yager,
-)
+from randomset.belief.fusion import conjunctive, dempster, discount, disjunctive, intersection_closure, yager
 from randomset.errors import BudgetError, InvalidBeliefError, RandomSetError, ShapeError
 from tests import oracles
 from tests.strategies import budgets, random_budget, random_mass, seeds
@@ -31,7 +24,7 @@ def literal(rule, masses, budgets_, n):
 
 
 @given(sources())
-def test_conjunctive_and_its_kin_by_the_definition(case):
+def test_conjunctive_rules_against_the_definition(case):
     family, seed = case
     n = family[0].num_classes
     masses = [random_mass(b, seed=seed + i, sparse=True) for i, b in enumerate(family)]
@@ -54,7 +47,7 @@ def test_conjunctive_and_its_kin_by_the_definition(case):
 
 
 @given(sources())
-def test_disjunctive_by_the_definition(case):
+def test_disjunctive_against_the_definition(case):
     family, seed = case
     masses = [random_mass(b, seed=seed + i, sparse=True) for i, b in enumerate(family)]
     expected = literal(oracles.disjunctive, masses, family, family[0].num_classes)
@@ -64,7 +57,7 @@ def test_disjunctive_by_the_definition(case):
 
 
 @pytest.mark.parametrize("n", [3, 5])
-def test_an_independent_library_agrees(n):
+def test_agreement_with_an_independent_library(n):
     names = [f"c{i}" for i in range(n)]
     budget = Budget.powerset(names)
     masses = [random_mass(budget, seed=i) for i in (1, 2)]
@@ -91,7 +84,7 @@ def test_batches_and_three_sources():
     torch.testing.assert_close(dempster([first, three], [joint, family[2]]).mass, single)
 
 
-def test_a_large_sparse_frame():
+def test_many_classes():
     budget = random_budget(300, 500, seed=0, max_size=4)
     masses = [random_mass(budget, 2, seed=s) for s in (1, 2)]
     mass, fused, conflict = conjunctive(masses, [budget, budget])
@@ -101,7 +94,7 @@ def test_a_large_sparse_frame():
     assert got == pytest.approx({a: expected.get(a, 0.0) for a in got}, abs=1e-12)
 
 
-def test_zadehs_paradox_by_hand():
+def test_zadehs_paradox():
     # Two physicians agree on nothing but a third, most unlikely disease.
     budget = Budget.singletons(["meningitis", "concussion", "tumour"])
     one, two = torch.tensor([0.99, 0.0, 0.01]), torch.tensor([0.0, 0.99, 0.01])
@@ -112,7 +105,7 @@ def test_zadehs_paradox_by_hand():
     assert mass[fused.index(["meningitis", "concussion", "tumour"])].item() == pytest.approx(0.9999)
 
 
-def test_nearly_complete_contradiction_is_still_resolved():
+def test_nearly_total_conflict():
     budget = Budget.singletons(30)
     masses = torch.zeros(2, 30, dtype=torch.float64)
     masses[0, 0] = masses[1, 1] = 1 - 1e-7
@@ -141,7 +134,7 @@ def test_gradients():
 
 
 @given(budgets(max_classes=7))
-def test_closure_is_closed_and_smallest(budget):
+def test_closure_is_closed_and_minimal(budget):
     closed = intersection_closure(budget)
     family = {frozenset(s) for s in closed.sets}
     assert {frozenset(s) for s in budget.sets} <= family
@@ -152,19 +145,17 @@ def test_closure_is_closed_and_smallest(budget):
     assert family == grown
 
 
-def test_bad_input():
+def test_invalid_input():
     budget = Budget.singletons("ab")
     mass = torch.tensor([0.5, 0.5])
-    with pytest.raises(
-        InvalidBeliefError, match=r"contradict each other completely; got conflict 1 in sample"
-    ):
+    with pytest.raises(InvalidBeliefError, match=r"in total conflict; got conflict 1 in sample"):
         dempster([torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 1.0]])], [budget, budget])
     with pytest.raises(BudgetError, match="different classes"):
         dempster([mass, mass], [budget, Budget.singletons("ac")])
     with pytest.raises(ShapeError, match="2 masses and 1 budgets"):
         dempster([mass, mass], [budget])
     for reliability in (-0.1, 1.5, float("nan")):
-        with pytest.raises(RandomSetError, match="the reliability is out of range"):
+        with pytest.raises(RandomSetError, match="reliability is out of range"):
             discount(mass, budget, reliability)
     many = Budget.singletons(40)
     with pytest.raises(BudgetError, match="the power set of 40 classes is too large; expected at most 65536"):
@@ -175,7 +166,7 @@ def test_bad_input():
     assert fusion.MAX_SETS == 65536
 
 
-def test_operators_stand_for_their_budget():
+def test_operators_in_place_of_budgets():
     family = [random_budget(4, 3, seed=seed) for seed in (1, 2)]
     masses = [random_mass(budget, seed=seed) for seed, budget in enumerate(family)]
     operators = [BudgetOperators(budget) for budget in family]

@@ -30,7 +30,7 @@ def test_the_encoding_of_a_class_inverts_to_certainty(budget):
 
 
 @given(budgets(), seeds)
-def test_label_sets_by_their_definition(budget, seed):
+def test_label_sets_against_the_definition(budget, seed):
     mask = torch.rand(5, budget.num_classes, generator=torch.Generator().manual_seed(seed)) < 0.4
     mask[:, seed % budget.num_classes] = True
     labels = [{c for c in range(budget.num_classes) if row[c]} for row in mask]
@@ -38,14 +38,14 @@ def test_label_sets_by_their_definition(budget, seed):
     assert belief_from_label_sets(mask, budget).tolist() == literal
 
 
-def test_a_label_set_in_the_budget_inverts_to_its_own_mass():
+def test_label_set_in_the_budget_inverts_to_its_mass():
     belief = belief_from_label_sets(PETS.mask_from_sets([{"cat", "dog"}, {"bus"}]), PETS)
     mass = mass_from_belief(belief, PETS)
     assert mass[0].tolist() == [0, 0, 0, 0, 1, 0]
     assert mass[1].tolist() == [0, 0, 0, 1, 0, 0]
 
 
-def test_a_label_set_outside_the_budget_goes_to_the_smallest_set_around_it():
+def test_label_set_outside_the_budget_goes_to_the_smallest_superset():
     belief = belief_from_label_sets(PETS.mask_from_sets([{"cat", "car"}, {"cat", "bus"}]), PETS)
     mass = mass_from_belief(belief, PETS)
     assert mass[0].tolist() == [0, 0, 0, 0, 0, 1]
@@ -89,24 +89,24 @@ def test_shapes_and_types():
 
 
 @pytest.mark.parametrize("bad", [4, -1, 1000])
-def test_a_label_beyond_the_classes(bad):
+def test_label_out_of_range(bad):
     with pytest.raises(LabelError, match=f"not a class index; got {bad} in sample 1; expected 0 to 3"):
         belief_from_classes(torch.tensor([0, bad]), PETS)
 
 
-def test_arrays_lists_and_names_will_do():
+def test_arrays_lists_and_names():
     expected = [[1, 0, 0, 0, 1, 1], [0, 0, 0, 1, 0, 0]]
     for labels in ([0, 3], np.array([0, 3]), torch.tensor([0, 3], dtype=torch.uint16)):
         assert belief_from_classes(labels, PETS).tolist() == expected
     assert belief_from_label_sets([{"cat"}, {"bus"}], PETS).tolist() == expected
     assert belief_from_label_sets([{"cat"}, [3]], BudgetOperators(PETS)).tolist() == expected
     assert belief_from_probabilities([1.0, 0.0, 0.0, 0.0], PETS).tolist() == expected[0]
-    with pytest.raises(LabelError, match=r"not numbers; got list \['cat'.*go to belief_from_label_sets"):
+    with pytest.raises(LabelError, match=r"must be numbers; got list \['cat'.*use belief_from_label_sets"):
         belief_from_classes(["cat", "dog"], PETS)
 
 
-def test_labels_of_the_wrong_kind():
-    with pytest.raises(LabelError, match=r"not integers; got torch.float32"):
+def test_labels_of_the_wrong_type():
+    with pytest.raises(LabelError, match=r"must be integers; got torch.float32"):
         belief_from_classes(torch.tensor([0.0]), PETS)
     with pytest.raises(ShapeError, match=r"torch.int64 \(2, 4\); expected torch.bool"):
         belief_from_label_sets(torch.zeros(2, 4, dtype=torch.long), PETS)
@@ -114,9 +114,9 @@ def test_labels_of_the_wrong_kind():
         belief_from_label_sets(torch.ones(2, 3, dtype=torch.bool), PETS)
 
 
-def test_a_label_set_that_names_no_class():
+def test_empty_label_set():
     mask = torch.tensor([[True, False, False, False], [False] * 4])
-    with pytest.raises(LabelError, match=r"names no class; got an empty set at \[1\]"):
+    with pytest.raises(LabelError, match=r"label is empty; got an empty set at \[1\]"):
         belief_from_label_sets(mask, PETS)
 
 
@@ -128,6 +128,6 @@ def test_a_label_set_that_names_no_class():
         ([float("nan"), 0.5, 0.5, 0.0], "are not finite; got nan in sample 1"),
     ],
 )
-def test_soft_labels_that_are_no_distribution(values, message):
+def test_invalid_soft_labels(values, message):
     with pytest.raises(InvalidBeliefError, match=message):
         belief_from_probabilities(torch.tensor([[1.0, 0.0, 0.0, 0.0], values]), PETS)

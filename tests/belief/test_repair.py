@@ -15,7 +15,7 @@ METHODS: list[Repair] = ["clip", "projection"]
 
 
 def noisy(budget, count, scale, seed=0, *, dtype=torch.float32):
-    """Encoded labels with noise, as an overtaxed network would give them."""
+    """Encoded labels with noise, like the outputs of a poor network."""
     generator = torch.Generator().manual_seed(seed)
     labels = torch.randint(budget.num_classes, (count,), generator=generator)
     belief = belief_from_classes(labels, budget, dtype=dtype)
@@ -25,7 +25,7 @@ def noisy(budget, count, scale, seed=0, *, dtype=torch.float32):
 
 @pytest.mark.parametrize("method", METHODS)
 @given(budgets(), seeds)
-def test_the_result_is_valid_whatever_comes(method, budget, seed):
+def test_result_is_always_valid(method, budget, seed):
     generator = torch.Generator().manual_seed(seed)
     belief = torch.rand(6, len(budget), generator=generator, dtype=torch.float64)
     mass, validity = repair_belief(belief, budget, method)
@@ -40,7 +40,7 @@ def test_the_result_is_valid_whatever_comes(method, budget, seed):
 
 @pytest.mark.parametrize("method", METHODS)
 @given(budgets(), seeds)
-def test_valid_beliefs_are_left_alone(method, budget, seed):
+def test_valid_beliefs_are_unchanged(method, budget, seed):
     theta = budget.with_universal_set()
     mass = random_mass(theta, 4, seed=seed, sparse=True)
     belief = belief_from_mass(mass, theta)[:, : len(budget)]
@@ -54,24 +54,24 @@ class TestClip:
 
     budget = Budget.from_sets([{0, 1}], 3)
 
-    def test_the_rest_goes_to_the_universal_set(self):
+    def test_missing_mass_goes_to_the_universal_set(self):
         mass, validity = repair_belief(torch.tensor([0.5, 0.2, 0.1, 0.6]), self.budget)
         assert mass.tolist() == pytest.approx([0.5, 0.2, 0.1, 0, 0.2])  # m({0, 1}) was −0.1
         assert validity.negative.item() == pytest.approx(0.1 / 0.9)
         assert validity.excess.item() == 0
         assert validity.repaired.item()
 
-    def test_a_sum_above_one_is_divided_out(self):
+    def test_sum_above_one_is_normalised(self):
         mass, validity = repair_belief(torch.tensor([0.8, 0.4, 0.4, 1.0]), self.budget)
         assert mass.tolist() == pytest.approx([0.5, 0.25, 0.25, 0, 0])  # clipped 0.8, 0.4, 0.4, 0
         assert validity.excess.item() == pytest.approx(0.4)  # 0.8 + 0.4 + 0.4 − 0.2 − 1
 
-    def test_missing_mass_alone_is_no_fault(self):
+    def test_missing_mass_alone_needs_no_repair(self):
         mass, validity = repair_belief(torch.tensor([0.3, 0.2, 0.1, 0.6]), self.budget)
         assert mass.tolist() == pytest.approx([0.3, 0.2, 0.1, 0.1, 0.3])
         assert not validity.repaired.item()
 
-    def test_a_universal_set_in_the_budget_is_not_doubled(self):
+    def test_universal_set_is_not_duplicated(self):
         budget = self.budget.with_universal_set()
         mass, validity = repair_belief(torch.tensor([0.3, 0.2, 0.1, 0.6, 0.9]), budget)
         assert mass.tolist() == pytest.approx([0.3, 0.2, 0.1, 0.1, 0.3])  # 0.2 of its own, 0.1 missing
@@ -82,7 +82,7 @@ class TestProjection:
     """The nearest valid belief function."""
 
     @given(budgets(max_classes=4), seeds)
-    def test_no_valid_belief_function_is_nearer(self, budget, seed):
+    def test_nearest_valid_belief_function(self, budget, seed):
         generator = torch.Generator().manual_seed(seed)
         belief = torch.rand(len(budget), generator=generator, dtype=torch.float64)
         mass, _ = repair_belief(belief, budget, "projection")
@@ -105,7 +105,7 @@ class TestProjection:
         assert error(mass.numpy()) <= best.fun * 1.01 + 1e-5
 
     @pytest.mark.parametrize("scale", [0.02, 0.05, 0.1])
-    def test_a_noisy_power_set_keeps_the_argmax_of_its_singletons(self, scale):
+    def test_noisy_power_set_keeps_its_prediction(self, scale):
         budget = Budget.powerset(10)
         belief, labels = noisy(budget, 200, scale)
         singletons = belief[:, :10].argmax(-1)
@@ -113,7 +113,7 @@ class TestProjection:
         projected, _ = repair_belief(belief, budget, "projection")
         assert torch.equal(pignistic_from_mass(projected, budget).argmax(-1), singletons)
 
-    def test_where_the_singletons_err_the_other_sets_help(self):
+    def test_larger_sets_correct_noisy_singletons(self):
         budget = Budget.powerset(10)
         belief, labels = noisy(budget, 300, 0.35, seed=1)
         right = {"singletons": (belief[:, :10].argmax(-1) == labels).float().mean().item()}
@@ -123,7 +123,7 @@ class TestProjection:
             right[method] = (decided == labels).float().mean().item()
         assert right["projection"] >= right["singletons"] > right["clip"], right
 
-    def test_a_sample_does_not_depend_on_its_neighbours(self):
+    def test_samples_are_independent_of_the_batch(self):
         budget = Budget.powerset(5)
         belief, _ = noisy(budget, 40, 0.2, dtype=torch.float64)
         together, _ = repair_belief(belief, budget, "projection")
@@ -132,7 +132,7 @@ class TestProjection:
         torch.testing.assert_close(together, alone, atol=2e-3, rtol=0)
 
     @pytest.mark.slow
-    def test_it_arrives_with_hundreds_of_classes(self):
+    def test_converges_with_hundreds_of_classes(self):
         budget = random_budget(300, 900, seed=0, max_size=3)
         belief, labels = noisy(budget, 8, 0.02, dtype=torch.float64)
         mass, _ = repair_belief(belief, budget, "projection")
@@ -140,7 +140,7 @@ class TestProjection:
         assert torch.equal(pignistic.argmax(-1), labels)
         assert pignistic.amax(-1).min() > 0.9
 
-    def test_gradients_pass(self):
+    def test_gradients(self):
         belief = noisy(Budget.powerset(3), 2, 0.2, dtype=torch.float64)[0].requires_grad_()
         repair_belief(belief, Budget.powerset(3), "projection")[0][:, 0].sum().backward()
         assert belief.grad is not None
@@ -149,13 +149,13 @@ class TestProjection:
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
-def test_beliefs_that_are_not_finite(bad):
+def test_infinite_beliefs(bad):
     belief = torch.full((3, 4), 0.2)
     belief[1, 2] = bad
     with pytest.raises(InvalidBeliefError, match=f"outputs are not finite; got {bad} in sample 1"):
         repair_belief(belief, Budget.from_sets([{0, 1}], 3))
 
 
-def test_an_unknown_method():
+def test_unknown_method():
     with pytest.raises(RandomSetError, match="unknown repair; got magic; expected 'clip' or 'projection'"):
         repair_belief(torch.zeros(4), Budget.from_sets([{0, 1}], 3), "magic")  # type: ignore[arg-type]

@@ -1,6 +1,3 @@
-import itertools
-import warnings
-
 import numpy as np
 import pytest
 import torch
@@ -95,41 +92,6 @@ def test_agreement_with_the_definitions_on_the_power_set(n):
     torch.testing.assert_close(mass_from_belief(belief_from_mass(mass, budget), budget), mass)
 
 
-@pytest.mark.parametrize("theta", [True, False], ids=["with Θ", "without"])
-@pytest.mark.parametrize("n", [2, 5, 10, 12, 13])
-def test_the_pignistic_probability_of_a_power_set(n, theta):
-    budget = Budget.powerset(n, universal_set=theta)
-    mass = random_mass(budget, 3, seed=n)
-    dense = budget.operators_on(mass.device).dense_shares(mass)
-    assert (dense is not None) == (n <= 12)
-    literal = [oracles.pignistic(oracles.mass_function(m, budget), n) for m in mass]
-    expected = torch.tensor(literal, dtype=torch.float64)
-    for layout in (mass, mass.T.contiguous().T):  # samples first in memory, and sets first
-        torch.testing.assert_close(pignistic_from_mass(layout, budget), expected, atol=1e-14, rtol=0)
-        torch.testing.assert_close(
-            pignistic_from_mass(layout.float(), budget).double(), expected, atol=1e-6, rtol=0
-        )
-
-
-def test_no_product_where_products_are_less_exact_than_sums():
-    budget = Budget.powerset(10)
-    mass = random_mass(budget, 50, dtype=torch.float32)
-    dense_shares = budget.operators_on(mass.device).dense_shares
-    exact = pignistic_from_mass(mass.double(), budget)
-    assert dense_shares(mass) is not None
-    torch.set_float32_matmul_precision("medium")  # products in bfloat16, on processors that have it
-    try:
-        assert dense_shares(mass) is None
-        torch.testing.assert_close(pignistic_from_mass(mass, budget).double(), exact, atol=1e-6, rtol=0)
-    finally:
-        torch.set_float32_matmul_precision("highest")
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert dense_shares(mass) is None
-    assert dense_shares(mass.half()) is None
-    assert dense_shares(mass.to("meta")) is None
-    assert dense_shares(mass) is not None
-
-
 @given(budgets(max_classes=8), seeds)
 def test_mass_from_belief_is_the_inverse_of_the_budgets_own_subset_matrix(budget, seed):
     belief = torch.rand(4, len(budget), generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
@@ -154,17 +116,6 @@ def test_on_an_open_budget_equation_2_would_be_wrong():
     assert mass_from_belief(torch.tensor(label_c), budget).tolist() == [0, 0, 1, 0]
 
 
-def test_a_long_chain_and_large_coefficients():
-    chain = Budget.from_sets([range(k) for k in range(2, 31)], 30)
-    mass = random_mass(chain, 2)
-    torch.testing.assert_close(mass_from_belief(belief_from_mass(mass, chain), chain), mass)
-    n = 40  # all pairs and Θ: μ({c}, Θ) = n − 2
-    pairs = Budget.from_sets([*itertools.combinations(range(n), 2), range(n)], n)
-    belief = torch.zeros(len(pairs), dtype=torch.float64)
-    belief[0] = 1
-    assert mass_from_belief(belief, pairs)[-1].item() == n - 2
-
-
 @pytest.mark.parametrize("n", [2, 3, 5, 8])
 def test_an_independent_library_agrees_on_the_power_set(n):
     budget = Budget.powerset(n)
@@ -183,7 +134,7 @@ def test_an_independent_library_agrees_on_the_power_set(n):
 
 
 @given(budgets(), seeds)
-def test_relabelling_the_classes_commutes(budget, seed):
+def test_permuting_the_classes_commutes(budget, seed):
     n = budget.num_classes
     turn = torch.randperm(n, generator=torch.Generator().manual_seed(seed)).tolist()
     turned = Budget.from_sets([[turn[c] for c in s] for s in budget.sets], n)
@@ -217,7 +168,7 @@ class TestEveryTransform:
         torch.testing.assert_close(transform(mass[1, 2, 3], budget), flat[-1])
         assert transform(mass[:0], budget).shape == (0, 3, 4, flat.shape[-1])
 
-    def test_type_is_kept_and_half_works(self, transform, budget):
+    def test_dtype_is_kept(self, transform, budget):
         mass = random_mass(budget, 5)
         exact = transform(mass, budget)
         for dtype, close in [(torch.float32, 1e-5), (torch.float16, 2e-2), (torch.bfloat16, 1e-1)]:
@@ -230,12 +181,12 @@ class TestEveryTransform:
         assert torch.autograd.gradcheck(lambda m: transform(m, budget), mass, fast_mode=True)
         assert torch.autograd.gradgradcheck(lambda m: transform(m, budget) ** 2, mass, fast_mode=True)
 
-    def test_with_and_without_gradient_it_is_the_same_number(self, transform, budget):
+    def test_autograd_does_not_change_the_result(self, transform, budget):
         mass = random_mass(budget, 6)
         watched = transform(mass.clone().requires_grad_(), budget)
         torch.testing.assert_close(watched.detach(), transform(mass, budget))
 
-    def test_the_input_is_not_changed(self, transform, budget):
+    def test_input_is_not_modified(self, transform, budget):
         mass = random_mass(budget, 3)
         first = mass.clone()
         transform(mass, budget)
@@ -248,7 +199,7 @@ class TestEveryTransform:
         monkeypatch.setattr(sets_first, "_BLOCK", 4 * len(budget))
         torch.testing.assert_close(transform(mass, budget), whole)
 
-    def test_autocast_does_not_spoil_it(self, transform, budget):
+    def test_autocast(self, transform, budget):
         mass = random_mass(budget, 3, dtype=torch.float32)
         with torch.autocast("cpu", dtype=torch.bfloat16):
             inside = transform(mass, budget)
@@ -289,117 +240,13 @@ def test_wrong_last_dimension():
         mass_from_belief(torch.zeros(2, 5), budget)
     with pytest.raises(ShapeError, match=r"got \(\)"):
         belief_from_mass(torch.tensor(1.0), budget)
-    with pytest.raises(ShapeError, match=r"are not a tensor; got ndarray.*torch.as_tensor"):
+    with pytest.raises(ShapeError, match=r"must be a tensor; got ndarray.*torch.as_tensor"):
         belief_from_mass(np.zeros(4), budget)  # type: ignore[arg-type]
-    with pytest.raises(BudgetError, match="this is no budget; got int"):
+    with pytest.raises(BudgetError, match="budget has the wrong type; got int"):
         belief_from_mass(torch.zeros(4), 4)  # type: ignore[arg-type]
     with pytest.raises(
-        ShapeError, match=r"got \(5,\).*lives on the budget with Θ: use its own, answer.budget"
+        ShapeError, match=r"got \(5,\).*budget of a RandomSet includes Θ: use random_set.budget"
     ):
         belief_from_mass(torch.zeros(5), budget)
-    with pytest.raises(ShapeError, match=r"not floating-point numbers; got torch.int64"):
+    with pytest.raises(ShapeError, match=r"must be floating-point; got torch.int64"):
         belief_from_mass(torch.zeros(4, dtype=torch.long), budget)
-
-
-class TestOperatorsInAModule:
-    """The budget's tables as buffers of a network."""
-
-    def network(self, budget):
-        module = nn.Module()
-        module.operators = BudgetOperators(budget)
-        module.layer = nn.Linear(3, len(budget))
-        return module
-
-    @pytest.mark.parametrize("name", ["sparse open", "power set"])
-    def test_state_dict_round_trip(self, name):
-        one, two = self.network(BUDGETS[name]), self.network(BUDGETS[name])
-        keys = {"operators.members", "operators.fingerprint", "layer.weight", "layer.bias"}
-        assert set(one.state_dict()) == keys
-        two.load_state_dict(one.state_dict())
-        assert torch.equal(one.layer.weight, two.layer.weight)
-
-    def test_another_budget_is_refused(self):
-        one = self.network(Budget.from_sets([{0, 1}], 3))
-        two = self.network(Budget.from_sets([{0, 2}], 3))
-        with pytest.raises(BudgetError, match="the saved state belongs to another budget"):
-            two.load_state_dict(one.state_dict())
-        three = self.network(Budget.from_sets([{0, 1}, {1, 2}], 3))
-        with pytest.raises(
-            BudgetError, match=r"3 classes and 1 set: \{0, 1\}; expected 3 classes and 2 sets"
-        ):
-            three.load_state_dict(one.state_dict())
-
-    def test_other_class_names_are_refused(self):
-        one, two = self.network(Budget.powerset("abc")), self.network(Budget.powerset("acb"))
-        with pytest.raises(BudgetError, match="other names or another order; expected a, c, b"):
-            two.load_state_dict(one.state_dict())
-
-    def test_operators_on_another_device_are_refused(self):
-        operators = BudgetOperators(BUDGETS["sparse open"]).to("meta")
-        with pytest.raises(BudgetError, match="another device than the tensor; got meta and cpu"):
-            belief_from_mass(random_mass(BUDGETS["sparse open"], 2), operators)
-
-    @pytest.mark.parametrize("name", ["sparse open", "power set"])
-    def test_tables_made_in_inference_mode_can_be_trained_with(self, name):
-        budget = Budget.from_json(BUDGETS[name].to_json())  # nothing cached
-        mass = random_mass(budget, 2)
-        with torch.inference_mode():
-            pignistic_from_mass(mass, budget)
-        watched = mass.clone().requires_grad_()
-        pignistic_from_mass(watched, budget).square().sum().backward()
-        assert watched.grad is not None
-
-    def test_tables_do_not_depend_on_defaults(self):
-        budget = Budget.from_json(BUDGETS["sparse open"].to_json())
-        before = torch.get_default_dtype()
-        try:
-            torch.set_default_dtype(torch.float16)
-            with torch.device("meta"):
-                operators = BudgetOperators(budget)
-        finally:
-            torch.set_default_dtype(before)
-        mass = random_mass(budget, 2)
-        torch.testing.assert_close(
-            belief_from_mass(mass, operators), belief_from_mass(mass, BUDGETS["sparse open"])
-        )
-
-    def test_half_leaves_the_tables_alone(self):
-        network = self.network(BUDGETS["sparse open"])
-        before = {name: table.clone() for name, table in network.operators.named_buffers()}
-        network.half()
-        for name, table in network.operators.named_buffers():
-            assert torch.equal(table, before[name])
-        mass = random_mass(BUDGETS["sparse open"], 2, dtype=torch.float16)
-        assert belief_from_mass(mass, network.operators).dtype == torch.float16
-
-    def test_it_moves_with_the_module(self):
-        network = self.network(BUDGETS["sparse open"]).to("meta")
-        assert {table.device.type for table in network.operators.buffers()} == {"meta"}
-        out = belief_from_mass(torch.zeros(2, 42, device="meta").requires_grad_(), network.operators)
-        assert out.device.type == "meta"
-
-
-@pytest.mark.slow
-def test_the_power_set_of_16_classes_both_ways():
-    budget = Budget.powerset(16)
-    mass = random_mass(budget, 2)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        belief = belief_from_mass(mass, budget)
-    assert belief[:, -1].tolist() == pytest.approx([1, 1])
-    torch.testing.assert_close(mass_from_belief(belief, budget), mass, atol=1e-12, rtol=0)
-
-
-@pytest.mark.slow
-def test_a_thousand_classes():
-    budget = random_budget(1000, 3000, max_size=4)
-    mass = random_mass(budget, 5)
-    belief = belief_from_mass(mass, budget)
-    torch.testing.assert_close(mass_from_belief(belief, budget), mass)
-    sets = [frozenset(s) for s in budget.sets]
-    m = oracles.mass_function(mass[0], budget)
-    for k in range(1000, 4000, 250):
-        assert belief[0, k].item() == pytest.approx(oracles.belief(m, sets[k]))
-        assert plausibility_from_mass(mass, budget)[0, k].item() == pytest.approx(
-            oracles.plausibility(m, sets[k])
-        )

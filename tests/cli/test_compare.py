@@ -9,7 +9,7 @@ import shutil
 import numpy as np
 import pytest
 
-from randomset._core.locks import alone_in
+from randomset._core.locks import lock_folder
 from randomset.evaluation import Evaluation
 from tests.commands import run, run_here, threshold_of
 
@@ -32,10 +32,10 @@ class TestComparison:
         return folder, out.stdout
 
     def test_the_table_and_the_runs(self, compared):
-        folder, said = compared
+        folder, printed = compared
         table = (folder / "c" / "comparison.md").read_text()
         assert re.search(
-            r"rsnn \(1\)\s+softmax \(1\)\naccuracy, %", said
+            r"rsnn \(1\)\s+softmax \(1\)\naccuracy, %", printed
         )  # for a terminal, the other way round
         assert "| rsnn (1 seed) |" in table
         assert "noise: AUROC, %" in table
@@ -55,7 +55,7 @@ class TestComparison:
         rows = list(csv.DictReader(io.StringIO((folder / "c" / "comparison.csv").read_text())))
         assert [row["method"] for row in rows] == ["rsnn", "softmax"]
 
-    def test_what_is_there_is_used_again(self, compared):
+    def test_existing_runs_are_reused(self, compared):
         folder, _ = compared
         before = (folder / "c" / "rsnn" / "seed-0" / "model.safetensors").stat().st_mtime_ns
         (folder / "c" / "softmax" / "seed-0" / "test.json").unlink()  # as if it had been interrupted there
@@ -71,7 +71,7 @@ class TestComparison:
         for name in ("accuracy, %", "NLL, nats", "noise: AUROC, %", "parameters"):
             assert again[name] == first[name]
 
-    def test_another_start_is_not_mixed_in(self, compared):
+    def test_runs_with_another_start_are_rejected(self, compared):
         folder, _ = compared
         out = run("compare", "digits", *self.OPTIONS, "--epochs", 1, "--from-first", cwd=folder)
         assert out.returncode == 2
@@ -92,7 +92,7 @@ class TestComparison:
         assert [row["method"] for row in rows] == ["temperature", "rsnn", "softmax"]
         assert rows[0]["accuracy, % mean"] == rows[2]["accuracy, % mean"]
 
-    def test_folders_that_are_not_whole(self, compared, monkeypatch, capsys):
+    def test_damaged_folders(self, compared, monkeypatch, capsys):
         folder, _ = compared
         shutil.copytree(folder / "c", folder / "b")
         options = [*self.OPTIONS[:-1], "b", "--epochs", 1, "--no-figures"]
@@ -105,15 +105,15 @@ class TestComparison:
         (place / "split.json").write_text(json.dumps({**content, "contents": "of other data"}))
         code, error = run_here(monkeypatch, capsys, "compare", "digits", *options, cwd=folder)
         assert code == 2
-        assert "the data are others than those of a run in the folder" in error
+        assert "the data have changed since a run in the folder was trained" in error
 
     def test_two_processes_in_one_folder(self, compared, monkeypatch, capsys):
         folder, _ = compared
         code, error = 0, ""
-        with alone_in(folder / "busy"):
+        with lock_folder(folder / "busy"):
             code, error = run_here(monkeypatch, capsys, "train", "digits", "--out", "busy", cwd=folder)
         assert code == 2
-        assert "another process works in this folder; got busy" in error
+        assert "another process is using this folder; got busy" in error
 
     def test_an_evaluation_of_other_data_does_not_get_into_the_table(self, compared):
         """`randomset evaluate` of a run, a new file of unknown data, a damaged file: measured again."""
@@ -133,7 +133,7 @@ class TestComparison:
         changed = json.loads((folder / "c" / "comparison.json").read_text())["values"]
         assert changed["noise: AUROC, %"] != first["noise: AUROC, %"]
 
-    def test_a_rival_alone(self, compared):
+    def test_a_baseline_alone(self, compared):
         folder, _ = compared
         place = "c/softmax/seed-0"
         out = run("evaluate", place, "--no-figures", "--attacks", "--samples", 10, "--out", "e", cwd=folder)
@@ -153,16 +153,16 @@ class TestComparison:
             (["--epochs", 2], "a run with other settings; got c/rsnn/seed-0: epochs 1 instead of 2"),
             (["--learning-rate", 0.1], "learning_rate None instead of 0.1"),
             (["--ood", "noise2=nois.npz"], "nois.npz"),
-            (["--ood", "test=noise.npz"], "this name means something else"),
-            (["--ood", "self=digits"], "the known data cannot be the unknown ones"),
+            (["--ood", "test=noise.npz"], "this name is reserved"),
+            (["--ood", "self=digits"], "the unknown data are the training data"),
             (
                 ["--ood", "table=table.npz"],
-                "of another kind than the known ones; got Source(table: 9 features",
+                "of another kind than the training data; got Source(table: 9 features",
             ),
             (["--ood-samples", 0], "--ood-samples is out of range"),
             (["--batch-size", 0], "batch_size is out of range"),
-            (["--methods", "rsnn,magic"], "--methods has an unknown one; got magic"),
-            (["--methods", "rsnn,rsnn"], "names one twice"),
+            (["--methods", "rsnn,magic"], "--methods has an unknown name; got magic"),
+            (["--methods", "rsnn,rsnn"], "repeats a name"),
             (["--seeds", 0], "--seeds"),
             (["--ood", "="], "NAME=SOURCE"),
         ],

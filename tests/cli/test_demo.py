@@ -25,7 +25,8 @@ def test_the_demo_and_what_its_run_is_good_for(tmp_path):
     assert out.stdout.count("probability in [") == 3
     assert (tmp_path / "demo" / "predictions.png").read_bytes().startswith(b"\x89PNG")
     page = (tmp_path / "demo" / "run" / "report.html").read_text(encoding="utf-8")
-    for part in ("8 and 9: least sure", "Where classes overlap", "Sets that the network weighs", "Settings"):
+    titles = ("8 and 9: least certain", "Where classes overlap", "Sets of classes in the budget", "Settings")
+    for part in titles:
         assert part in page
     assert len(page) < 5_000_000
     assert randomset.RandomSetNetwork.load(tmp_path / "demo" / "run").budget.num_classes == 8

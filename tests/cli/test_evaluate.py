@@ -1,4 +1,4 @@
-"""`randomset evaluate` and `randomset report`: what is measured, drawn and refused."""
+"""`randomset evaluate`: what is measured, drawn and rejected."""
 
 import json
 import shutil
@@ -36,7 +36,7 @@ class TestEvaluate:
         assert result["threshold"]["value"] == threshold.value
         assert len(list((folder / "measured" / "figures").glob("*.png"))) == 11
         page = (folder / "measured" / "report.html").read_text(encoding="utf-8")
-        assert "noise: least sure" in page
+        assert "noise: least certain" in page
         assert f"accuracy {100 * result['test']['accuracy']:.2f} %" in out.stdout
         assert "Wrote measured/evaluation.json." in out.stdout
         again = run("evaluate", "measured", "--ood", "noise.npz", *options, "--no-figures", cwd=folder)
@@ -45,28 +45,20 @@ class TestEvaluate:
         (folder / "measured" / "report.html").unlink()
         out = run("report", "measured", cwd=folder)
         assert out.returncode == 0, out.stderr
-        assert "noise: least sure" in (folder / "measured" / "report.html").read_text(encoding="utf-8")
+        assert "noise: least certain" in (folder / "measured" / "report.html").read_text(encoding="utf-8")
         (folder / "noise.npz").rename(folder / "moved.npz")
         out = run("report", "measured", "--out", "elsewhere", cwd=folder)
         assert out.returncode == 0, out.stderr
         assert "The report has no samples of noise" in out.stderr
         page = (folder / "elsewhere" / "report.html").read_text(encoding="utf-8")
-        assert "Known or not" in page
-        assert "<h2>Surest</h2>" in page  # those of the test data are still there
-        assert "noise: surest" not in page
+        assert "Known or unknown?" in page
+        assert "<h2>Most certain</h2>" in page  # those of the test data are still there
+        assert "noise: most certain" not in page
         (folder / "measured" / "clusters.json").write_text('{"classes": []}', encoding="utf-8")
         out = run("report", "measured", "--out", "elsewhere", cwd=folder)
         assert out.returncode == 0, out.stderr
         assert "not drawn in space" in out.stderr
         (folder / "moved.npz").rename(folder / "noise.npz")
-
-    def test_a_report_needs_an_evaluation(self, trained, monkeypatch, capsys):
-        folder, _ = trained
-        code, error = run_here(monkeypatch, capsys, "report", "run", cwd=folder)
-        assert code == 2
-        assert "not evaluated yet" in error
-        code, error = run_here(monkeypatch, capsys, "report", "nowhere", cwd=folder)
-        assert (code, "there is no such run folder; got nowhere" in error) == (2, True)
 
     @pytest.mark.parametrize("arguments", [("evaluate", "run"), ("compare", "digits")])
     def test_figures_that_cannot_be_drawn_are_known_before_the_work(
@@ -78,12 +70,6 @@ class TestEvaluate:
         assert code == 2
         assert "pip install 'randomset[plot]', or give --no-figures" in error
 
-    def test_a_comparison_has_its_report(self, tmp_path, monkeypatch, capsys):
-        (tmp_path / "comparison.json").write_text("{}", encoding="utf-8")
-        code, error = run_here(monkeypatch, capsys, "report", ".", cwd=tmp_path)
-        assert code == 2
-        assert "repeat the command that made it" in error
-
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
@@ -92,7 +78,7 @@ class TestEvaluate:
             (["--ood", "a=nothing.npz"], "no such data"),
             (["--ood", "mnist"], "mnist is not here"),
             (["--test", "one.npz"], "one class only"),
-            (["--test", "strange.npz"], "a class that is not known; got x"),
+            (["--test", "other.npz"], "a class that is not known; got x"),
             (["--score", "depth"], "no such score"),
             (["--keep", "1.5"], "cannot be kept"),
             (["--samples", "0"], "--samples"),
@@ -105,7 +91,7 @@ class TestEvaluate:
     def test_mistakes_of_evaluation(self, trained, arguments, message, monkeypatch, capsys):
         folder, _ = trained
         np.savez(folder / "one.npz", images=np.ones((3, 8, 8)), labels=np.zeros(3, int))
-        np.savez(folder / "strange.npz", images=np.ones((2, 8, 8)), labels=np.array(["x", "1"]))
+        np.savez(folder / "other.npz", images=np.ones((2, 8, 8)), labels=np.array(["x", "1"]))
         monkeypatch.setenv("RANDOMSET_DATA", str(folder))
         code, error = run_here(monkeypatch, capsys, "evaluate", "run", *arguments, cwd=folder)
         assert code == 2
@@ -113,8 +99,8 @@ class TestEvaluate:
         assert "Traceback" not in error
         assert not (folder / "run" / "evaluation.json").exists()
 
-    def test_what_a_run_learned_from_is_no_test(self, trained):
-        """Naming the source of the training means what it held back."""
+    def test_training_samples_are_not_test_samples(self, trained):
+        """Naming the training source means its held-out samples."""
         folder, _ = trained
         shutil.copytree(folder / "run", folder / "named")
         options = ("--no-figures", "--no-sweeps", "--no-timing", "--out", "results")

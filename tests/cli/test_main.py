@@ -1,9 +1,7 @@
-"""The program itself: its version, its help, the list of known data."""
+"""The program itself: its version and its help."""
 
-import re
 import sys
 
-import numpy as np
 import pytest
 
 import randomset
@@ -17,16 +15,3 @@ def test_version_and_help(option, shown, tmp_path, monkeypatch, capsys):
         cli.main()
     assert ended.value.code == 0
     assert shown in capsys.readouterr().out
-
-
-def test_the_known_data_sets_are_listed(tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("RANDOMSET_DATA", str(tmp_path))
-    np.savez(tmp_path / "svhn-test.npz", images=np.zeros((2, 4, 4)))
-    monkeypatch.setattr(sys, "argv", ["randomset", "data"])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    assert ended.value.code == 0
-    printed = capsys.readouterr().out
-    assert re.search(r"^svhn .* test$", printed, flags=re.M)
-    assert re.search(r"^mnist .* not found$", printed, flags=re.M)
-    assert str(tmp_path) in printed

@@ -58,7 +58,7 @@ class TestPredict:
         assert out.returncode == 0, out.stderr
         rows = list(csv.DictReader(io.StringIO(out.stdout)))
         assert [row["input"] for row in rows] == ["photos/a.png", "photos/b.jpg"]
-        assert "photos: colour turned to grey." in out.stderr
+        assert "photos: colour converted to grey." in out.stderr
         assert "1 of 3 images could not be read" in out.stderr
         alone = run("predict", "run", "photos/a.png", cwd=folder)
         (single,) = csv.DictReader(io.StringIO(alone.stdout))
@@ -84,10 +84,10 @@ def test_inputs_that_do_not_fit_the_network(tmp_path, monkeypatch, capsys):
     np.savez(tmp_path / "x.npz", features=np.ones((2, 4)))
     code, error = run_here(monkeypatch, capsys, "predict", "run", "x.npz", "--out", "y.csv", cwd=tmp_path)
     assert code == 2
-    assert "(4,)" in error
+    assert "(1, 4)" in error
     assert not (tmp_path / "y.csv").exists()
     network.notes = {"input_shape": [5]}
     network.save(tmp_path / "run")
     code, error = run_here(monkeypatch, capsys, "predict", "run", "x.npz", cwd=tmp_path)
     assert code == 2
-    assert "expected (5,)" in error
+    assert "expected n × 5 numbers" in error

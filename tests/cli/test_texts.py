@@ -28,15 +28,15 @@ class TestTexts:
                 writer = csv.writer(file)
                 writer.writerow(["text", "label"])
                 writer.writerows(zip(lines, labels, strict=True))
-        (folder / "strange.csv").write_text("text\nthe the\na a\nthey they\n")
+        (folder / "other.csv").write_text("text\nthe the\na a\nthey they\n")
         options = ("--backbone", "hf:bert", "--sets", 3, "--epochs", 3, "--batch-size", 16)
         out = run("train", "texts.csv", *options, "--out", "run", cwd=folder)
         assert out.returncode == 0, out.stderr
         return folder, out.stdout
 
     def test_a_run_holds_its_tokenizer(self, read):
-        folder, said = read
-        assert "Training a plain network" not in said  # all sets of three classes are taken
+        folder, printed = read
+        assert "Training a plain network" not in printed  # all sets of three classes are taken
         network = randomset.RandomSetNetwork.load(folder / "run")
         assert len(network.budget) == 6
         assert network.notes["tokens"] == 32  # all that the network takes
@@ -58,12 +58,12 @@ class TestTexts:
         assert [line["row"] for line in csv.DictReader(io.StringIO(out.stdout))] == ["0", "3"]
         assert "rows without text are left out: 1, 2" in out.stderr
 
-    def test_it_is_measured_like_any_other(self, read):
+    def test_evaluation(self, read):
         folder, _ = read
-        out = run("evaluate", "run", "--ood", "strange=strange.csv", "--no-figures", cwd=folder)
+        out = run("evaluate", "run", "--ood", "other=other.csv", "--no-figures", cwd=folder)
         assert out.returncode == 0, out.stderr
         found = Evaluation.load(folder / "run")
-        assert found["ood"]["strange"]["samples"] == 3
+        assert found["ood"]["other"]["samples"] == 3
         assert found["test"]["samples"] == 18
 
     def test_compared_twice(self, read):
@@ -85,7 +85,7 @@ class TestTexts:
             assert out.returncode == 0, out.stderr
             assert ("Measuring" in out.stdout) == (call == 0)
 
-    def test_frozen_with_a_rival(self, read):
+    def test_a_frozen_baseline(self, read):
         folder, _ = read
         options = ("--backbone", "hf:bert", "--weights", "default", "--freeze", "--epochs", 2)
         out = run(
@@ -95,13 +95,13 @@ class TestTexts:
             "--method",
             "softmax",
             "--out",
-            "rival",
+            "baseline",
             cwd=folder,
             RANDOMSET_CACHE=str(folder / "cache"),
         )
         assert out.returncode == 0, out.stderr
         assert "Computing features once" in out.stdout
-        out = run("evaluate", "rival", "--no-figures", cwd=folder)
+        out = run("evaluate", "baseline", "--no-figures", cwd=folder)
         assert out.returncode == 0, out.stderr
 
     @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ class TestTexts:
             (["train", "digits", "--backbone", "small_cnn", "--weights", "default"], "no published weights"),
             (["train", "digits", "--weights", "nothing.pt"], "weights file not found; got nothing.pt"),
             (["predict", "run", "digits"], "the network takes texts; got digits with images"),
-            (["predict", "run", "texts.csv", "--text-column", "body"], "no such column of texts; got body"),
+            (["predict", "run", "texts.csv", "--text-column", "body"], "unknown text column; got body"),
             (
                 ["train", "digits", "--backbone", "mlp", "--weights", "texts.csv"],
                 "damaged or unknown format",

@@ -24,7 +24,7 @@ from tests.commands import run, run_here, threshold_of
 @pytest.mark.slow
 class TestTrain:
     def test_the_run_folder(self, trained):
-        folder, said = trained
+        folder, printed = trained
         names = {path.name for path in (folder / "run").iterdir()}
         assert names >= {"config.json", "budget.json", "model.safetensors", "metrics.csv", "checkpoints"}
         test = json.loads((folder / "run" / "test.json").read_text())
@@ -40,10 +40,10 @@ class TestTrain:
         assert 0.95 <= known.double().mean() < 0.96
         assert test["accuracy"] == pytest.approx(right.float().mean().item())
         assert json.loads((folder / "run" / "config.json").read_text())["config"]["backbone"] == "small_cnn"
-        assert "Calibrated on 180 samples" in said
-        assert "On 359 samples that were held back: accuracy" in said
-        assert said.splitlines()[-2].startswith("Wrote model.safetensors")
-        assert said.splitlines()[-1].startswith("Next: randomset evaluate run --ood NAME=SOURCE")
+        assert "Calibrated on 180 samples" in printed
+        assert "On 359 held-out samples: accuracy" in printed
+        assert printed.splitlines()[-2].startswith("Wrote model.safetensors")
+        assert printed.splitlines()[-1].startswith("Next: randomset evaluate run --ood NAME=SOURCE")
         assert network.notes["test"]["samples"] == 359
         assert network.budget.num_sets == 5
 
@@ -93,7 +93,7 @@ class TestTrain:
         assert "cannot be used for a threshold" in out.stderr
 
     def test_killed_between_training_and_its_last_file(self, trained):
-        """`fit` has written the model, the test has not been made: that is no finished run."""
+        """`fit` has written the model, the test has not been made: the run is not finished."""
         folder, _ = trained
         shutil.copytree(folder / "run", folder / "cut")
         (folder / "cut" / "test.json").unlink()
@@ -112,7 +112,7 @@ class TestTrain:
         assert (tmp_path / "run" / "first" / "metrics.csv").exists()
         assert json.loads((tmp_path / "run" / "config.json").read_text())["config"]["from_first"] is True
 
-    def test_a_configuration_is_echoed_and_taken_over(self, trained):
+    def test_a_configuration_is_printed_and_used(self, trained):
         folder, _ = trained
         out = run("train", "--config", "run", "--out", "second", "--seed", 3, "--epochs", 1, cwd=folder)
         assert out.returncode == 0, out.stderr
@@ -141,7 +141,7 @@ class TestTrain:
         _, error = process.communicate()
         if process.returncode != 0:  # it may have been quick enough to finish
             assert process.returncode == 128 + signal.SIGTERM
-            assert b"To go on: randomset train --out run --resume" in error
+            assert b"To continue: randomset train --out run --resume" in error
         out = run("train", "--out", "run", "--resume", cwd=tmp_path)
         assert out.returncode == 0, out.stderr
         whole, again = (randomset.RandomSetNetwork.load(place / "run") for place in (folder, tmp_path))
@@ -153,7 +153,7 @@ MISTAKES = {
     "no source": (["train"], "no source"),
     "unknown source": (["train", "cifar11"], "digits"),
     "a set that is not here": (["train", "imagenet"], "imagenet-train.npz"),
-    "no run to evaluate": (["evaluate", "nowhere"], "no network here"),
+    "no run to evaluate": (["evaluate", "nowhere"], "no model here"),
     "two of one name": (["evaluate", "nowhere", "--ood", "a=b", "--ood", "a=c"], "same name"),
     "unknown backbone": (["train", "digits", "--backbone", "vgg"], "small_cnn"),
     "unknown recipe": (["train", "digits", "--recipe", "slow"], "paper, fast"),
@@ -162,16 +162,16 @@ MISTAKES = {
     "bad hidden": (["train", "digits", "--hidden", "a,b"], "1024,512"),
     "no width": (["train", "digits", "--hidden", "-5"], "hidden"),
     "bad seed": (["train", "digits", "--seed", "-1"], "seed"),
-    "bad shares": (["train", "digits", "--validation", "0.6", "--test", "0.5"], "nothing is left"),
+    "bad shares": (["train", "digits", "--validation", "0.6", "--test", "0.5"], "no samples are left"),
     "bad epochs": (["train", "digits", "--epochs", "0"], "epochs"),
     "no first network": (
         ["train", "digits", "--from-first", "--method", "softmax"],
-        "random-set networks alone",
+        "only for random-set networks",
     ),
-    "no run": (["train", "--resume"], "no run to go on with"),
+    "no run": (["train", "--resume"], "no run to resume"),
     "no config": (["train", "--config", "nothing"], "configuration"),
     "a budget of other classes": (["train", "digits", "--budget", "budget.json"], "other classes"),
-    "no network": (["predict", "nowhere", "digits"], "no network here"),
+    "no network": (["predict", "nowhere", "digits"], "no model here"),
     "bad format": (["predict", "nowhere", "digits", "--format", "xml"], "csv or jsonl"),
     "bad batch": (["predict", "nowhere", "digits", "--batch-size", "0"], "batch-size"),
 }
@@ -185,10 +185,10 @@ def test_mistakes_of_training_and_prediction(mistake, tmp_path, monkeypatch, cap
     assert code == 2
     assert message in error
     assert "Traceback" not in error
-    assert [path.name for path in tmp_path.iterdir()] == ["budget.json"]  # nothing is left behind
+    assert [path.name for path in tmp_path.iterdir()] == ["budget.json"]  # no samples are left behind
 
 
-def test_a_run_is_not_overwritten_and_goes_on_with_its_own_settings(tmp_path, monkeypatch, capsys):
+def test_a_run_is_not_overwritten_and_keeps_its_settings_when_resumed(tmp_path, monkeypatch, capsys):
     from randomset.training.config import TrainConfig
 
     (tmp_path / "run").mkdir()

@@ -1,6 +1,7 @@
 """What is for learning and what for testing: the paper's numbers, a user's shares, the same every time."""
 
 import gzip
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -9,8 +10,11 @@ import torch
 
 from randomset._core.splits import stratified_parts
 from randomset.data import load_source
-from randomset.data.splits import Parts, usual_shares
+from randomset.data.digests import sample_digests
+from randomset.data.sources import Source
+from randomset.data.splits import Parts, unseen, usual_shares
 from randomset.errors import FileFormatError, RandomSetError
+from tests.hardening.conftest import RUNS
 
 
 class TestParts:
@@ -29,7 +33,7 @@ class TestParts:
         assert torch.equal(again.test_data(digits).labels, digits.labels[parts.test])
         more = replace(digits, labels=digits.labels.flip(0))
         for other in (digits.part(torch.arange(500)), more, replace(digits, files=("a.png",) * 1797)):
-            with pytest.raises(FileFormatError, match="others than those of the training"):
+            with pytest.raises(FileFormatError, match="have changed since training"):
                 Parts.load(tmp_path / "split.json", other)
 
     @pytest.mark.parametrize("content", ["", "[]", '{"format": "randomset.split", "version": 1}'])
@@ -83,5 +87,170 @@ class TestStrata:
 
     def test_too_many(self):
         for shares in ([12], [0.5, 0.5], [-0.1], [1.0], [5, 0.6]):
-            with pytest.raises(RandomSetError, match="leave nothing"):
+            with pytest.raises(RandomSetError, match="leave no samples"):
                 stratified_parts(np.arange(12) % 2, shares)
+
+
+def source(rows, kind="images", repeats=1):
+    """Samples of two classes, each different from all others unless rows repeat."""
+    if kind == "text":
+        inputs = [f"text number {row}" for row in rows]
+    else:
+        values = torch.tensor([row // repeats for row in rows])
+        pixels = torch.stack([values % 256, values // 256, 7 + values * 0, 9 + values * 0], 1)
+        inputs = pixels.float() if kind == "features" else pixels.to(torch.uint8).reshape(-1, 1, 2, 2)
+    return Source("things", kind, inputs, torch.tensor([row % 2 for row in rows]), ("a", "b"))
+
+
+class TestChangedData:
+    """A run of 200 samples: 120 to train on, 20 to validate, 20 to calibrate, 40 to test on."""
+
+    @pytest.fixture(params=["images", "text", "features"])
+    def kind(self, request):
+        return request.param
+
+    @pytest.fixture
+    def stored(self, kind, tmp_path):
+        return self.store(tmp_path, source(range(200), kind))
+
+    def store(self, folder, data):
+        parts = Parts.of(data, "things", 0.1, 0.1, 0.2, seed=0)
+        parts.save(folder / "split.json", data)
+        return parts
+
+    def test_one_sample_more(self, kind, stored, tmp_path):
+        parts, remarks = Parts.match(tmp_path / "split.json", source([500, *range(200)], kind))
+        assert remarks == ("1 of 201 samples are new since training",)
+        assert torch.equal(parts.train, stored.train + 1)
+        assert torch.equal(parts.validation, stored.validation + 1)
+        assert parts.test.tolist() == [0, *(stored.test + 1).tolist()]
+
+    def test_one_sample_less(self, kind, stored, tmp_path):
+        row = int(stored.test[0])
+        rows = [other for other in range(200) if other != row]
+        parts, remarks = Parts.match(tmp_path / "split.json", source(rows, kind))
+        assert remarks == ("1 of the 200 samples at training time are missing",)
+        assert [rows[place] for place in parts.test] == stored.test.tolist()[1:]
+        assert [rows[place] for place in parts.train] == stored.train.tolist()
+
+    def test_one_sample_with_another_label(self, kind, stored, tmp_path):
+        data = source(range(200), kind)
+        labels = data.labels.clone()
+        labels[int(stored.test[0])] ^= 1
+        parts, remarks = Parts.match(tmp_path / "split.json", replace(data, labels=labels))
+        assert remarks == ()
+        for name in ("train", "validation", "calibration", "test"):
+            assert torch.equal(getattr(parts, name), getattr(stored, name))
+
+    def test_another_order(self, kind, stored, tmp_path):
+        rows = torch.randperm(200).tolist()
+        parts, remarks = Parts.match(tmp_path / "split.json", source(rows, kind))
+        assert remarks == ()
+        assert sorted(rows[place] for place in parts.test) == stored.test.tolist()
+
+    def test_a_second_copy_of_a_training_sample_is_no_test_sample(self, kind, stored, tmp_path):
+        data = source([*range(200), int(stored.train[3]), int(stored.test[3])], kind)
+        parts, remarks = Parts.match(tmp_path / "split.json", data)
+        assert 200 not in parts.test
+        assert 201 in parts.test  # it was never used in training
+        assert (
+            "1 of 202 samples are additional copies of samples used in training and are excluded" in remarks
+        )
+
+    def test_a_copy_given_as_test_data(self, kind, stored, tmp_path):
+        rows = torch.randperm(200).tolist()
+        left = unseen(tmp_path / "split.json", source(rows, kind))
+        assert left.remarks == ("160 of 200 inputs were used in training and are excluded",)
+        expected = source([row for row in rows if row in set(stored.test.tolist())], kind)
+        assert torch.equal(left.labels, expected.labels)
+        assert sample_digests(left.inputs) == sample_digests(expected.inputs)
+
+    def test_other_data_stay_as_they_are(self, kind, stored, tmp_path):
+        data = source(range(1000, 1100), kind)
+        assert unseen(tmp_path / "split.json", data) is data
+        assert unseen(tmp_path / "nowhere.json", data) is data
+
+    def test_nothing_is_left(self, kind, stored, tmp_path):
+        data = source(stored.train.tolist(), kind)
+        with pytest.raises(FileFormatError, match=r"no inputs are left to test on; got things: all 120"):
+            unseen(tmp_path / "split.json", data)
+
+    def test_resumed_training_needs_the_same_data(self, kind, stored, tmp_path):
+        with pytest.raises(FileFormatError, match="have changed since training"):
+            Parts.load(tmp_path / "split.json", source([500, *range(200)], kind))
+
+    def test_published_test_data(self, kind, tmp_path):
+        """New samples beside the training data are not part of test data that have a folder of their own."""
+        data = source(range(200), kind)
+        Parts("things", *data.split(0.1, 0.1), None).save(tmp_path / "split.json", data)
+        parts, remarks = Parts.match(tmp_path / "split.json", source([*range(200), 500], kind))
+        assert parts.test is None
+        assert remarks == ("1 of 201 samples are new since training",)
+        rows = torch.cat((parts.train, parts.validation, parts.calibration))
+        assert sorted(rows.tolist()) == list(range(200))
+
+    def test_a_blank_image_is_not_recognised(self, tmp_path):
+        data = source(range(200))
+        blank = data.inputs.clone()
+        blank[:100] = 0
+        self.store(tmp_path, replace(data, inputs=blank))
+        others = replace(source(range(1000, 1010)), inputs=torch.zeros(10, 1, 2, 2, dtype=torch.uint8))
+        assert len(unseen(tmp_path / "split.json", others)) == 10
+
+
+class TestRepeatedRows:
+    """A table of a few values: equal rows need not be the same sample."""
+
+    @pytest.fixture
+    def stored(self, tmp_path):
+        return TestChangedData().store(tmp_path, source(range(200), "features", repeats=4))
+
+    def test_other_rows_of_equal_values_are_kept(self, stored, tmp_path):
+        data = source(range(0, 200, 2), "features", repeats=4)
+        left = unseen(tmp_path / "split.json", data)
+        assert len(left) == 100
+        assert "equal rows used in training and are kept" in left.remarks[0]
+
+    def test_a_copy_of_the_table_is_recognised(self, stored, tmp_path):
+        left = unseen(tmp_path / "split.json", source(range(200), "features", repeats=4))
+        assert len(left) == 40
+        assert left.remarks == ("160 of 200 inputs were used in training and are excluded",)
+
+    def test_more_rows(self, stored, tmp_path):
+        data = source([*range(200), 3, 7], "features", repeats=4)
+        parts, remarks = Parts.match(tmp_path / "split.json", data)
+        assert parts.test.tolist() == [*stored.test.tolist(), 200, 201]
+        assert remarks == ("2 of 202 samples are new since training",)
+
+
+class TestVersionOne:
+    """Runs made before splits had digests."""
+
+    @pytest.fixture
+    def path(self):
+        return RUNS / "0.1" / "split.json"
+
+    def test_unchanged_data(self, path):
+        digits = load_source("digits")
+        parts, remarks = Parts.match(path, digits)
+        assert remarks == ()
+        assert torch.equal(parts.test, Parts.load(path, digits).test)
+
+    def test_changed_data_are_rejected_and_others_kept(self, path):
+        digits = load_source("digits")
+        with pytest.raises(FileFormatError, match="have changed since training"):
+            Parts.match(path, digits.part(torch.arange(1796)))
+        assert unseen(path, digits) is digits
+
+
+@pytest.mark.parametrize(
+    "damage", [{"digests": None}, {"digests": ["a"]}, {"digests": [1] * 200}, {"test": [200]}]
+)
+def test_damaged_digests(tmp_path, damage):
+    data = source(range(200))
+    Parts.of(data, "things", 0.1, 0.1, 0.2, seed=0).save(tmp_path / "split.json", data)
+    content = json.loads((tmp_path / "split.json").read_text())
+    (tmp_path / "split.json").write_text(json.dumps(content | damage))
+    for read in (Parts.load, Parts.match, unseen):
+        with pytest.raises(FileFormatError, match=r"split\.json"):
+            read(tmp_path / "split.json", data)

@@ -87,5 +87,5 @@ class TestNamesInFiles:
         np.savez(
             tmp_path / "b.npz", features=inputs.numpy(), labels=np.array(["x", "a", "b"])[labels.numpy()]
         )
-        with pytest.raises(LabelError, match="class that is not known; got x"):
+        with pytest.raises(LabelError, match="unknown class; got x"):
             evaluate(found, tmp_path / "b.npz")

@@ -69,7 +69,7 @@ class TestNothingIsRun:
 
     def test_a_pickle_called_npz(self, trap, tmp_path):
         (tmp_path / "data.npz").write_bytes(pickle.dumps(trap))
-        with pytest.raises(FileFormatError, match="another kind of file"):
+        with pytest.raises(FileFormatError, match=r"not an \.npz file"):
             load_source(tmp_path / "data.npz")
 
     @pytest.mark.parametrize("old", [False, True])
@@ -149,11 +149,11 @@ class TestClaims:
         claims = bytes([0, 0, 8, 3]) + struct.pack(">3I", 2**31, 2**31, 2**31)
         for name, content in (("idx", claims), ("idx.gz", gzip.compress(claims))):
             (tmp_path / name).write_bytes(content)
-            with pytest.raises(FileFormatError, match="not whole"):
+            with pytest.raises(FileFormatError, match="wrong length"):
                 read_idx(tmp_path / name)
         bomb = bytes([0, 0, 8, 1]) + struct.pack(">I", 4) + bytes(2**24)
         (tmp_path / "bomb.gz").write_bytes(gzip.compress(bomb))
-        with pytest.raises(FileFormatError, match="more bytes"):
+        with pytest.raises(FileFormatError, match="more than 4 bytes"):
             read_idx(tmp_path / "bomb.gz")
 
     @pytest.mark.parametrize(
@@ -318,7 +318,7 @@ class TestData:
 
     def test_rows_with_more_cells_than_names(self, tmp_path):
         (tmp_path / "t.csv").write_text("a,label\n1,2,x\n3,4,y\n")
-        with pytest.raises(FileFormatError, match="more cells than its first line"):
+        with pytest.raises(FileFormatError, match="more cells than the header"):
             load_source(tmp_path / "t.csv")
 
     def test_numbers_beyond_float32(self, tmp_path):
@@ -326,14 +326,14 @@ class TestData:
         with pytest.raises(RandomSetError, match="column a, row 0"):
             load_source(tmp_path / "t.csv")
         np.savez(tmp_path / "a.npz", features=np.array([[1.0], [1e300]]))
-        with pytest.raises(RandomSetError, match="infinite as float32 in sample 1"):
+        with pytest.raises(RandomSetError, match="float32; got overflow in sample 1"):
             load_source(tmp_path / "a.npz", labelled=False)
 
     def test_invalid_characters(self, tmp_path):
         names = np.array(["a", "b"])
         names.view(np.uint32)[0] = 0x7FFFFFFF
         np.savez(tmp_path / "a.npz", features=np.zeros((2, 2)), labels=np.arange(2), classes=names)
-        with pytest.raises(FileFormatError, match="letters that do not exist"):
+        with pytest.raises(FileFormatError, match="invalid code points"):
             load_source(tmp_path / "a.npz")
 
     def test_a_class_stays_in_its_folder(self):

@@ -1,4 +1,4 @@
-"""Commands that are killed, and repeated, end in the same numbers; benchmarks/kills.py does more of it."""
+"""Commands that are killed and resumed give the same numbers; benchmarks/interruptions.py tests more."""
 
 import shutil
 import signal
@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from benchmarks.kills import differences, numbers_of_comparison, numbers_of_evaluation, numbers_of_run
+from benchmarks.interruptions import differences, numbers_of_comparison, numbers_of_evaluation, numbers_of_run
 from tests.commands import run, started
 
 pytestmark = pytest.mark.slow
@@ -54,7 +54,7 @@ def test_training(whole, tmp_path):
     kill(RESUME, tmp_path, "run/model.safetensors")
     done = run(*EVALUATE, cwd=tmp_path)  # a model is there, but not all of the training
     assert done.returncode == 2
-    assert "has not ended" in done.stderr
+    assert "is not finished" in done.stderr
     assert "--resume" in done.stderr
     end(RESUME, tmp_path)
     assert not differences(numbers_of_run(whole), numbers_of_run(tmp_path))

@@ -98,7 +98,7 @@ class TestNewerVersions:
         from randomset.data.splits import Parts
 
         content = json.loads((first_run / "split.json").read_text())
-        (first_run / "split.json").write_text(json.dumps(content | {"version": 2}))
+        (first_run / "split.json").write_text(json.dumps(content | {"version": 3}))
         with pytest.raises(FileFormatError, match="newer version of randomset"):
             Parts.load(first_run / "split.json", load_source("digits"))
 

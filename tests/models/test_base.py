@@ -165,7 +165,7 @@ class _Logits(nn.Module):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: Softmax(nn.Flatten(), 3), "not clear how many features"),
+        (lambda: Softmax(nn.Flatten(), 3), "cannot infer the number of features"),
         (lambda: Softmax("resnet18", 3), "must be a torch.nn.Module; got str"),
         (lambda: Softmax(body(), 1), "two or more classes"),
         (lambda: Ensemble([]), "at least one member"),

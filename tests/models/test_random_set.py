@@ -71,7 +71,7 @@ class TestForward:
     def test_invalid_backbones(self):
         with pytest.raises(RandomSetError, match=r"must be a torch\.nn\.Module"):
             RandomSetNetwork("resnet", BUDGET)
-        with pytest.raises(RandomSetError, match="yields no features"):
+        with pytest.raises(RandomSetError, match="does not return features"):
             RandomSetNetwork(_Wrapped(lambda x: {"a": x}), BUDGET, in_features=4)(FEATURES)
 
 

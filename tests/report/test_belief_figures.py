@@ -19,7 +19,7 @@ def sample(seed=0):
     return RandomSet.from_mass(random_mass(THREE, seed=seed), THREE)
 
 
-def test_the_simplex_shows_the_credal_set_where_it_is():
+def test_simplex_shows_the_credal_set():
     answer = sample()
     (axes,) = plot_simplex(answer).axes
     outlines = [p for p in axes.patches if isinstance(p, patches.Polygon)]
@@ -30,7 +30,13 @@ def test_the_simplex_shows_the_credal_set_where_it_is():
     legend = axes.get_legend()
     assert legend is not None
     names = [text.get_text() for text in legend.get_texts()]
-    assert names == ["credal set", "vertices", "pignistic BetP", "lower bound, Bel", "upper bound, Pl"]
+    assert names == [
+        "credal set",
+        "vertices",
+        "pignistic probability, BetP",
+        "lower bound, Bel",
+        "upper bound, Pl",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -38,7 +44,7 @@ def test_the_simplex_shows_the_credal_set_where_it_is():
     [([1.0, 0, 0, 0, 0, 0, 0], 1), ([0, 0, 0, 0, 0, 0, 1.0], 3), ([0.5, 0, 0.1, 0.4, 0, 0, 0], 2)],
     ids=["point", "ignorance", "segment"],
 )
-def test_points_segments_and_ignorance_can_be_drawn(mass, corners, tmp_path):
+def test_points_segments_and_ignorance(mass, corners, tmp_path):
     answer = RandomSet.from_mass(torch.tensor(mass), THREE)
     figure = plot_simplex(answer)
     outline = [p for p in figure.axes[0].patches if isinstance(p, patches.Polygon)][1].get_xy()
@@ -63,7 +69,7 @@ def test_bars_show_the_largest_masses_and_the_intervals():
     )
 
 
-def test_it_can_be_drawn_into_given_axes():
+def test_simplex_accepts_axes():
     figure = matplotlib.figure.Figure()
     axes = figure.subplots(1, 2)
     assert plot_simplex(sample(), ax=axes[1]) is figure
@@ -72,15 +78,15 @@ def test_it_can_be_drawn_into_given_axes():
     assert isinstance(plot_simplex(sample(), ax=part.subplots()), matplotlib.figure.Figure)
 
 
-def test_what_cannot_be_drawn():
-    with pytest.raises(BudgetError, match="three classes only; got 4 classes"):
+def test_unsupported_inputs_raise_errors():
+    with pytest.raises(BudgetError, match="exactly three classes; got 4 classes"):
         plot_simplex(RandomSet.from_mass(torch.tensor([0.25] * 4), Budget.singletons(4)))
     batch = RandomSet.from_mass(random_mass(THREE, 2), THREE)
-    with pytest.raises(ShapeError, match=r"got \(2,\) samples\. Select it: answer\[0\]"):
+    with pytest.raises(ShapeError, match=r"got \(2,\) samples\. Select one, for example answer\[0\]"):
         plot_bars(batch)
 
 
-def test_without_matplotlib_the_extra_is_named(monkeypatch):
+def test_missing_matplotlib_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     for plot in (plot_simplex, plot_bars):
         with pytest.raises(MissingPackageError, match=r"pip install 'randomset\[plot\]'"):

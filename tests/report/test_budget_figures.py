@@ -1,5 +1,3 @@
-"""Pictures of budgets show what was found."""
-
 import sys
 
 import numpy as np
@@ -23,7 +21,7 @@ def test_clusters_in_two_dimensions(fitted):
     ax = figure.axes[0]
     assert [text.get_text() for text in ax.texts] == ["ant", "bee", "cow", "dog"]
     assert len(np.asarray(ax.collections[0].get_offsets())) == 400
-    # every drawn ellipse is the shadow of the ellipsoid: its extent is the bounding box's
+    # every ellipse is the projection of its ellipsoid: it spans the bounding box
     for i, line in enumerate(ax.lines):
         half = np.ptp(np.asarray(line.get_xdata())) / 2
         assert half == pytest.approx(fitted.ellipsoids_.half_widths[i, 0], rel=1e-3)
@@ -31,11 +29,11 @@ def test_clusters_in_two_dimensions(fitted):
     assert [text.get_text() for text in some.texts] == ["bee", "dog"]
     assert len(np.asarray(some.collections[0].get_offsets())) == 200
     assert plot_clusters(fitted, axes=(2, 0)).axes[0].get_xlabel() == "dimension 3"
-    with pytest.raises(RandomSetError, match="not two of the dimensions"):
+    with pytest.raises(RandomSetError, match="must name two dimensions"):
         plot_clusters(fitted, axes=(0, 3))
 
 
-def test_every_class_is_drawn_of_many_points():
+def test_a_sample_of_many_points_has_every_class():
     y = np.arange(45_000) % 10
     x = np.random.default_rng(0).normal(size=(45_000, 2)) + y[:, None]
     drawn = plot_clusters(Budgeter(3, reducer=None).fit(x, y)).axes[0].collections[0]
@@ -52,7 +50,7 @@ def test_clusters_in_one_dimension(fitted, tmp_path):
     figure.savefig(tmp_path / "flat.png")
 
 
-def test_the_overlap_curve_and_its_knee(fitted, tmp_path):
+def test_overlap_curve_and_its_knee(fitted, tmp_path):
     figure = plot_overlaps(fitted)
     ax = figure.axes[0]
     shown = np.concatenate([np.asarray(line.get_ydata()) for line in ax.lines[:1]])
@@ -64,14 +62,14 @@ def test_the_overlap_curve_and_its_knee(fitted, tmp_path):
     figure.savefig(tmp_path / "curve.png")
 
 
-def test_the_overlap_curve_of_grown_ellipsoids(fitted):
+def test_overlap_curve_of_enlarged_ellipsoids(fitted):
     grown = Budgeter(11).fit(fitted.embedding_ * [1, 9, 1] + 9 * fitted.labels_[:, None], fitted.labels_)
     parts = len(set(grown.ranking_.radii.tolist()))
     assert parts > 1
-    assert len(plot_overlaps(grown).axes[0].lines) == 2 * parts - 1  # curves, and lines between them
+    assert len(plot_overlaps(grown).axes[0].lines) == 2 * parts - 1  # segments, and lines between them
 
 
-def test_three_dimensions_to_turn(fitted, tmp_path):
+def test_clusters_in_three_dimensions(fitted, tmp_path):
     figure = plot_clusters_3d(fitted)
     assert [trace.type for trace in figure.data] == ["scatter3d", "surface"] * 4
     surface = figure.data[1]
@@ -80,11 +78,11 @@ def test_three_dimensions_to_turn(fitted, tmp_path):
     np.testing.assert_allclose(np.linalg.norm(away, axis=1), fitted.ellipsoids_.radius, rtol=1e-6)
     figure.write_html(tmp_path / "clusters.html")
     assert (tmp_path / "clusters.html").stat().st_size > 10_000
-    with pytest.raises(RandomSetError, match="only three dimensions"):
+    with pytest.raises(RandomSetError, match="needs three dimensions"):
         plot_clusters_3d(Budgeter(2, dimensions=2).fit(fitted.embedding_, fitted.labels_))
 
 
-def test_what_is_missing_is_named(fitted, monkeypatch):
+def test_missing_fit_and_missing_package(fitted, monkeypatch):
     with pytest.raises(RandomSetError, match=r"needs a fitted Budgeter; got Budgeter\. Call fit"):
         plot_clusters(Budgeter())
     with pytest.raises(RandomSetError, match="needs a fitted Budgeter; got Budget"):

@@ -1,4 +1,4 @@
-"""What comes together goes together, and one bad request harms nobody else."""
+"""Concurrent requests share batches, and one bad request does not fail the others."""
 
 import asyncio
 import threading
@@ -21,14 +21,14 @@ def doubled(seen, gate=None):
     return predict
 
 
-def test_what_waits_is_joined_and_everyone_gets_his_own():
+def test_waiting_requests_are_joined_and_answered_separately():
     seen: list[int] = []
     gate = threading.Event()
 
     async def many():
-        batcher = Batcher(doubled(seen, gate), most=8)
+        batcher = Batcher(doubled(seen, gate), max_batch=8)
         first = asyncio.create_task(batcher.submit(torch.ones(1, 1)))
-        await asyncio.sleep(0.1)  # it is under way
+        await asyncio.sleep(0.1)  # it is running
         others = [asyncio.create_task(batcher.submit(torch.full((2, 1), float(i)))) for i in range(5)]
         await asyncio.sleep(0)
         assert batcher.waiting == 10
@@ -43,7 +43,7 @@ def test_what_waits_is_joined_and_everyone_gets_his_own():
     assert seen == [1, 8, 2]  # never more than eight
 
 
-def test_other_kinds_of_inputs_go_separately():
+def test_inputs_of_other_types_and_shapes_are_not_joined():
     seen: list[int] = []
     gate = threading.Event()
 
@@ -63,7 +63,7 @@ def test_other_kinds_of_inputs_go_separately():
     assert seen == [1] * 4
 
 
-def test_one_bad_request_harms_nobody_else():
+def test_one_bad_request_does_not_fail_the_others():
     seen: list[int] = []
     gate = threading.Event()
 
@@ -84,12 +84,12 @@ def test_one_bad_request_harms_nobody_else():
     assert isinstance(found[2], ValueError)
 
 
-def test_too_much_is_refused_and_later_there_is_room_again():
+def test_full_queue_refuses_and_recovers():
     seen: list[int] = []
     gate = threading.Event()
 
     async def many():
-        batcher = Batcher(doubled(seen, gate), waiting=4)
+        batcher = Batcher(doubled(seen, gate), max_waiting=4)
         first = asyncio.create_task(batcher.submit(torch.ones(1, 1)))
         await asyncio.sleep(0.1)
         waits = asyncio.create_task(batcher.submit(torch.ones(4, 1)))
@@ -103,7 +103,7 @@ def test_too_much_is_refused_and_later_there_is_room_again():
     assert asyncio.run(many()) == [2.0] * 4
 
 
-def test_what_nobody_waits_for_is_left_out():
+def test_cancelled_requests_are_dropped():
     seen: list[int] = []
     gate = threading.Event()
 
@@ -111,13 +111,13 @@ def test_what_nobody_waits_for_is_left_out():
         batcher = Batcher(doubled(seen, gate))
         first = asyncio.create_task(batcher.submit(torch.ones(1, 1)))
         await asyncio.sleep(0.1)
-        gone = asyncio.create_task(batcher.submit(torch.ones(7, 1)))
+        cancelled = asyncio.create_task(batcher.submit(torch.ones(7, 1)))
         await asyncio.sleep(0)
-        gone.cancel()
-        stays = asyncio.create_task(batcher.submit(torch.ones(2, 1)))
+        cancelled.cancel()
+        kept = asyncio.create_task(batcher.submit(torch.ones(2, 1)))
         await asyncio.sleep(0)
         gate.set()
-        await asyncio.gather(first, stays)
+        await asyncio.gather(first, kept)
         assert batcher.waiting == 0
 
     asyncio.run(many())

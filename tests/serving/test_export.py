@@ -1,4 +1,4 @@
-"""Networks leave Python: ONNX and torch.export give the same numbers as torch, on real images."""
+"""ONNX and torch.export give the same numbers as torch, on real images."""
 
 import json
 import shutil
@@ -9,16 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from sklearn.datasets import load_digits
 from torch import nn
 
-from randomset import Budget, RandomSetNetwork, backbones
+from randomset import Budget, backbones
 from randomset.backbones.preprocessing import Standardise
 from randomset.errors import FileFormatError, RandomSetError
 from randomset.evaluation import Threshold
 from randomset.models.calibration import BeliefTemperature, PignisticTemperature
 from randomset.serving import Deployed, export, export_onnx, export_torch
 from randomset.serving.export import TOLERANCE
+from tests.serving.conftest import TEN, digits, network_of
 from tests.strategies import random_budget
 from tests.texts import tiny_bert
 
@@ -27,26 +27,9 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::FutureWarning"),
 ]
-TEN, THOUSAND = random_budget(10, 20, seed=0, max_size=3), random_budget(1000, 3000, seed=1, max_size=3)
+THOUSAND = random_budget(1000, 3000, seed=1, max_size=3)
 BUDGETS = pytest.mark.parametrize("budget", [TEN, THOUSAND], ids=["10 classes", "1000 classes"])
 THRESHOLD = Threshold("entropy", 2.0, 0.95)
-
-
-def digits(size, channels=1):
-    """Real images as bytes, enlarged."""
-    images = torch.from_numpy(load_digits().images[:12] / 16).float()[:, None]
-    images = nn.functional.interpolate(images, (size, size), mode="bilinear")
-    return (images * 255).round().to(torch.uint8).expand(-1, channels, -1, -1).contiguous()
-
-
-def network_of(backbone, budget=TEN, **options):
-    torch.manual_seed(0)
-    network = RandomSetNetwork(backbone, budget, **options).eval()
-    with torch.no_grad():  # a head that is not sure of nothing
-        for layer in network.head.layers:
-            if isinstance(layer, nn.Linear):
-                layer.weight.mul_(20)
-    return network
 
 
 def images_and_network(name, budget=TEN):
@@ -75,7 +58,7 @@ def session_of(path):
 
 
 def check_same(answers, network, inputs):
-    """Compare with what `predict` says of the same inputs."""
+    """Compare with `predict`."""
     expected = network.predict(inputs)
     pairs = {
         "probabilities": expected.pignistic, "lower": expected.lower, "upper": expected.upper,
@@ -90,7 +73,7 @@ def check_same(answers, network, inputs):
 
 @BUDGETS
 @pytest.mark.parametrize("name", ["small_cnn", "resnet18", "ViT"])
-def test_onnx_gives_torchs_numbers_for_any_batch(name, budget, tmp_path):
+def test_onnx_matches_torch_for_any_batch(name, budget, tmp_path):
     images, network = images_and_network(name, budget)
     distance = export_onnx(Deployed(network, THRESHOLD), images[:3], tmp_path / "model.onnx")
     assert distance is not None
@@ -109,23 +92,23 @@ def test_onnx_gives_torchs_numbers_for_any_batch(name, budget, tmp_path):
 
 
 @pytest.mark.parametrize("write", [export_onnx, export_torch])
-def test_other_numbers_are_refused_and_an_older_file_stays(write, tmp_path, monkeypatch):
+def test_differences_are_refused_and_an_earlier_file_stays(write, tmp_path, monkeypatch):
     images, network = images_and_network("small_cnn")
     path = tmp_path / "model"
     path.write_text("precious")
     monkeypatch.setattr(export, "TOLERANCE", -1.0)
-    with pytest.raises(FileFormatError, match="other numbers than the network"):
+    with pytest.raises(FileFormatError, match="differs from the network"):
         write(Deployed(network, THRESHOLD), images[:3], path)
     assert path.read_text() == "precious"
 
 
-def test_what_is_no_number_is_not_near():
+def test_nan_is_an_infinite_difference():
     number, none = {"a": torch.ones(2), "b": torch.ones(1)}, {"a": torch.tensor([1.0, float("nan")])}
     assert export._distance(number, {**none, "b": torch.ones(1)}) == float("inf")
     assert export._distance(number, number) == 0.0
 
 
-def test_a_program_of_torch_needs_none_of_our_code(tmp_path):
+def test_exported_program_runs_without_this_package(tmp_path):
     images, network = images_and_network("small_cnn")
     assert export_torch(Deployed(network, THRESHOLD), images[:3], tmp_path / "model.pt2") <= TOLERANCE
     code = (
@@ -158,7 +141,7 @@ def test_texts_of_any_length(budget, tmp_path):
 
 
 @pytest.mark.parametrize(("takes", "gets"), [("bytes", "bytes"), ("floats", "bytes"), ("bytes", "floats")])
-def test_the_example_needs_numpy_and_onnxruntime_alone(tmp_path, takes, gets):
+def test_example_needs_only_numpy_and_onnxruntime(tmp_path, takes, gets):
     images, network = images_and_network("small_cnn")
     network.notes = {**network.notes, "largest_input": 1.0}
     forms = {"bytes": images, "floats": images / 255}
@@ -177,11 +160,11 @@ def test_the_example_needs_numpy_and_onnxruntime_alone(tmp_path, takes, gets):
     expected = network.predict(images)
     for line, name, known in zip(lines, expected.label_names, expected.entropy <= 2, strict=True):
         assert f": {name}, probability in [" in line
-        assert ("unlike what it knows" in line) == (not known)
+        assert ("unlike the training data" in line) == (not known)
 
 
 @pytest.mark.parametrize("score", ["credal width", "non-specificity", "1 - maximum"])
-def test_a_threshold_of_another_score(score):
+def test_threshold_on_another_score(score):
     images, network = images_and_network("small_cnn")
     answer = network.predict(images)
     values = {
@@ -196,13 +179,13 @@ def test_a_threshold_of_another_score(score):
     assert torch.equal(found, values <= threshold.value)
 
 
-def test_a_score_that_is_not_computed_is_refused():
-    with pytest.raises(RandomSetError, match="does not compute; got rank average"):
+def test_threshold_on_an_unavailable_score():
+    with pytest.raises(RandomSetError, match="is not exported; got rank average"):
         Deployed(network_of(backbones.mlp(4)), Threshold("rank average", 0.5, 0.95))
 
 
-class Looking(nn.Module):
-    """Its way depends on the numbers that come."""
+class DataDependent(nn.Module):
+    """A module whose control flow depends on its input."""
 
     num_features = 4
 
@@ -211,20 +194,20 @@ class Looking(nn.Module):
 
 
 @pytest.mark.parametrize("write", [export_onnx, export_torch])
-def test_a_backbone_that_cannot_leave_python(write, tmp_path):
+def test_data_dependent_backbone_cannot_be_exported(write, tmp_path):
     path = tmp_path / "model"
     with pytest.raises(RandomSetError, match="cannot be exported"):
-        write(Deployed(network_of(Looking())), torch.randn(3, 4), path)
+        write(Deployed(network_of(DataDependent())), torch.randn(3, 4), path)
     assert not path.exists()
 
 
-def test_an_example_of_one_input_would_fix_the_batch(tmp_path):
+def test_example_of_one_input_is_refused(tmp_path):
     with pytest.raises(RandomSetError, match="got 1 inputs; expected 2 or more"):
         export_onnx(Deployed(network_of(backbones.mlp(4))), torch.randn(1, 4), tmp_path / "model.onnx")
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
-def test_the_whole_prediction_compiles():
+def test_prediction_compiles():
     images, network = images_and_network("small_cnn")
     deployed = Deployed(network, THRESHOLD).eval()
     with torch.no_grad():

@@ -175,7 +175,7 @@ class TestMistakes:
         with pytest.raises(ShapeError, match="the validation data are empty"):
             quick(network(), digits[0], [])
         (tmp_path / "file").write_text("x")
-        with pytest.raises(RandomSetError, match="cannot be written there"):
+        with pytest.raises(RandomSetError, match="cannot write the output"):
             quick(network(), digits[0], out=tmp_path / "file")
 
     def test_labels_that_cannot_be_calibrated_on(self, digits):

@@ -1,4 +1,4 @@
-"""What a data loader gives, told apart and moved to a device, and what a model makes of it."""
+"""What data loaders yield and backbones return: split, converted and moved to a device."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ __all__ = [
 
 
 def call_with(model: Callable[..., Any], inputs: Any) -> Any:
-    """Give a model its inputs, by name where they have names."""
+    """Call a model with its inputs, as keyword arguments if they are a mapping."""
     return model(**inputs) if isinstance(inputs, Mapping) else model(inputs)
 
 
 def split_batch(batch: Any) -> tuple[Any, Any]:
-    """Separate inputs from labels."""
+    """Split a batch into inputs and labels; labels are None if there are none."""
     if isinstance(batch, Mapping):
-        rest = dict(batch)
-        found = [rest.pop(name) for name in ("labels", "label") if name in rest]
-        return rest, found[0] if found else None
+        inputs = dict(batch)
+        labels = [inputs.pop(name) for name in ("labels", "label") if name in inputs]
+        return inputs, labels[0] if labels else None
     if isinstance(batch, (tuple, list)):
         if len(batch) > 2:
             raise RandomSetError(
-                "a batch has more than inputs and labels",
+                "the batch has too many parts",
                 got=f"{len(batch)} parts",
                 expected="(inputs, labels), or a mapping of names to several inputs",
             )
@@ -54,32 +54,32 @@ def split_batch(batch: Any) -> tuple[Any, Any]:
 
 
 def inputs_alone(batch: Any) -> Any:
-    """Set aside the labels of a batch, and the weights that may follow them."""
+    """Return the inputs of a batch without its labels and weights."""
     return split_batch(batch[:2] if isinstance(batch, (tuple, list)) and len(batch) == 3 else batch)[0]
 
 
 def cut_into_batches(inputs: Any, size: int) -> tuple[Iterable[Any], int | None, Any]:
-    """Cut inputs into batches; tell how many there will be, and where the answers shall be."""
+    """Split inputs into batches; return them, their number if known, and the device for the results."""
     if isinstance(inputs, Mapping):
         return [inputs], 1, "cpu"
     if isinstance(inputs, Tensor) or hasattr(inputs, "__array__"):
-        found = inputs if isinstance(inputs, Tensor) else _from_array(inputs)
-        if found.dim() == 0 or not len(found):
+        tensor = inputs if isinstance(inputs, Tensor) else _from_array(inputs)
+        if tensor.dim() == 0 or not len(tensor):
             raise ShapeError(
-                "there is nothing to predict", got=f"shape {tuple(found.shape)}", expected="(batch, …)"
+                "there is nothing to predict", got=f"shape {tuple(tensor.shape)}", expected="(batch, …)"
             )
-        return found.split(size), -(-len(found) // size), found.device
+        return tensor.split(size), -(-len(tensor) // size), tensor.device
     if isinstance(inputs, Dataset):
         inputs = DataLoader(inputs, batch_size=size)
     if not isinstance(inputs, (Iterable, Iterator)):
         raise ShapeError(
-            "the inputs are of no known kind",
+            "unsupported type of inputs",
             got=type(inputs).__name__,
             expected="a tensor, an array, a data set, or an iterable of batches",
         )
     try:
         total = len(inputs) if isinstance(inputs, Sized) else None
-    except TypeError:  # a loader of a stream
+    except TypeError:  # the loader of an iterable data set
         total = None
     return inputs, total, "cpu"
 
@@ -88,7 +88,7 @@ def _from_array(array: Any) -> Tensor:
     try:
         return torch.as_tensor(array.__array__())
     except (TypeError, ValueError) as error:
-        raise ShapeError("the inputs are not numbers", got=str(error)) from None
+        raise ShapeError("the inputs must be numbers", got=str(error)) from None
 
 
 def moved(batch: Any, device: torch.device) -> Any:
@@ -103,7 +103,7 @@ def moved(batch: Any, device: torch.device) -> Any:
 
 
 def as_floating(inputs: Any, dtype: torch.dtype) -> Any:
-    """Turn arrays into tensors, and give floats the type of a network; bytes and tokens stay as they are."""
+    """Convert arrays to tensors, and floating-point values to `dtype`; bytes and tokens are kept."""
     if isinstance(inputs, Mapping):
         return {name: as_floating(value, dtype) for name, value in inputs.items()}
     if not isinstance(inputs, Tensor) and hasattr(inputs, "__array__"):
@@ -114,16 +114,16 @@ def as_floating(inputs: Any, dtype: torch.dtype) -> Any:
 
 
 def feature_tensor(output: Any) -> Tensor:
-    """Take the tensor out of what a backbone returns: a tensor, a tuple, or Hugging Face's output."""
+    """Return the tensor in a backbone's output: a tensor, a tuple, or a Hugging Face output."""
     for name in ("logits", "pooler_output", "last_hidden_state"):
-        found = getattr(output, name, None)
-        if isinstance(found, Tensor):
-            return found
+        features = getattr(output, name, None)
+        if isinstance(features, Tensor):
+            return features
     if isinstance(output, (tuple, list)) and output:
         output = output[0]
     if not isinstance(output, Tensor):
         raise RandomSetError(
-            "the backbone yields no features",
+            "the backbone does not return features",
             got=type(output).__name__,
             expected="a tensor, a tuple that starts with one, or a Hugging Face output",
         )
@@ -131,7 +131,7 @@ def feature_tensor(output: Any) -> Tensor:
 
 
 def width_of(backbone: nn.Module) -> int:
-    """Find out how many features a backbone yields, without running it."""
+    """Return the number of features of a backbone, without running it."""
     for attribute in ("num_features", "out_features"):
         width = getattr(backbone, attribute, None)
         if isinstance(width, int):
@@ -141,34 +141,34 @@ def width_of(backbone: nn.Module) -> int:
         return width
     last: nn.Module | None = backbone
     while isinstance(last, nn.Sequential):
-        # Activations, dropout and pooling keep the number of channels; flattening maps does not.
-        keeping = (nn.Dropout, nn.ReLU, nn.GELU, nn.SiLU, nn.Tanh, nn.Identity, nn.Sigmoid, nn.LeakyReLU)
-        last = next((part for part in reversed(last) if not isinstance(part, keeping)), None)
+        # Activations and dropout keep the number of channels; flattening does not.
+        elementwise = (nn.Dropout, nn.ReLU, nn.GELU, nn.SiLU, nn.Tanh, nn.Identity, nn.Sigmoid, nn.LeakyReLU)
+        last = next((layer for layer in reversed(last) if not isinstance(layer, elementwise)), None)
     for attribute in ("out_features", "num_features", "out_channels", "normalized_shape"):
         width = getattr(last, attribute, None)
         width = width[-1] if isinstance(width, tuple) else width
         if isinstance(width, int):
             return width
     raise RandomSetError(
-        "it is not clear how many features the backbone yields",
+        "cannot infer the number of features of the backbone",
         got=type(backbone).__name__,
-        remedy="Give in_features=…, the last number in backbone(batch).shape; "
-        "a whole classifier goes to RandomSetNetwork.from_classifier",
+        remedy="Pass in_features=…, the last number in backbone(batch).shape; "
+        "for a whole classifier, use RandomSetNetwork.from_classifier",
     )
 
 
 def flat_features(features: Tensor, channels_first: bool) -> Tensor:
-    """Average what lies between samples and channels, so that features are (batch × F)."""
-    if features.dim() < 3:  # without len(…), which an export would take for a constant
+    """Average over all dimensions but batch and channels: (batch × F)."""
+    if features.dim() < 3:  # not len(…), which an export would treat as a constant
         return features if features.dim() == 2 else features[:, None]
     return features.flatten(2).mean(2) if channels_first else features.flatten(1, -2).mean(1)
 
 
 def usual_workers(data: Any = None) -> int:
-    """Return how many processes read a data set: two, where processes start by forking, else none.
+    """Return the default number of loader workers: two where processes are forked, else none.
 
-    Elsewhere a script without a guard for its main part would start itself again in every worker. A stream is
-    read by one process: every worker would give all of it.
+    With other start methods, a script without a `__main__` guard would run itself again in every worker. An
+    iterable data set gets none, because every worker would yield all of it.
     """
     if isinstance(data, IterableDataset):
         return 0
@@ -179,7 +179,7 @@ def usual_workers(data: Any = None) -> int:
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Put every part into evaluation mode, and back into its own mode afterwards."""
+    """Put a model into evaluation mode, and restore the mode of each of its modules afterwards."""
     training = [module for module in model.modules() if module.training]
     if training:
         model.eval()

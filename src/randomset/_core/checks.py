@@ -1,4 +1,4 @@
-"""Checks of arguments, made before any work is done."""
+"""Argument checks."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ __all__ = ["checked_features", "is_number", "is_whole"]
 
 
 def is_whole(value: Any, least: int) -> bool:
-    """Whether a value is a whole number, no truth value, and not below a least one."""
+    """Return whether a value is an integer, not a bool, and at least `least`."""
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and int(value) >= least
 
 
 def is_number(value: Any, least: float = 0) -> bool:
-    """Whether a value is a finite number, no truth value, and not below a least one."""
+    """Return whether a value is a finite real number, not a bool, and at least `least`."""
     if not isinstance(value, numbers.Real) or isinstance(value, bool):
         return False
     try:
         return math.isfinite(value) and float(value) >= least
-    except OverflowError:  # a whole number beyond all floats
+    except OverflowError:  # an integer too large for a float
         return False
 
 
 def checked_features(features: Any, width: int | None = None) -> NDArray[Any]:
-    """Return features as a matrix (n × F) of finite numbers, with F as expected if `width` is given.
+    """Return features as a floating-point matrix (n × F) of finite numbers; F must equal `width`, if given.
 
     >>> checked_features([[1, 2], [3, float("nan")]])
     Traceback (most recent call last):
         ...
     randomset.errors.ShapeError: the features are not all finite; got 1 NaN or infinite value, the first
-    in row 1. Remove these samples or fill the gaps first
+    in row 1. Remove these samples or impute the values first
     """
     if isinstance(features, Tensor):
         features = features.detach().to_dense().cpu()
@@ -50,20 +50,20 @@ def checked_features(features: Any, width: int | None = None) -> NDArray[Any]:
             matrix = matrix.astype(np.float64)
     except (TypeError, ValueError) as error:
         raise ShapeError(
-            "the features are not a matrix of numbers",
+            "the features must be numbers",
             got=str(error),
             expected="an array or tensor of shape (samples × features), or a pair (model, data loader)",
         ) from None
     if matrix.ndim != 2 or not matrix.size:
         raise ShapeError(
-            "the features are not a matrix with content",
+            "the features must be a non-empty 2-D array",
             got=f"shape {matrix.shape}",
             expected="samples × features",
-            remedy="features.reshape(len(features), -1) flattens images" if matrix.ndim > 2 else "",
+            remedy="Flatten images with features.reshape(len(features), -1)" if matrix.ndim > 2 else "",
         )
     if width is not None and matrix.shape[1] != width:
         raise ShapeError(
-            "the features have another width than before", got=matrix.shape[1], expected=f"{width} columns"
+            "the number of features differs from before", got=matrix.shape[1], expected=f"{width} columns"
         )
     if matrix.dtype.kind != "f" or matrix.dtype.itemsize < 4:
         matrix = matrix.astype(np.float32 if matrix.dtype.itemsize < 4 else np.float64)
@@ -75,6 +75,6 @@ def checked_features(features: Any, width: int | None = None) -> NDArray[Any]:
             "the features are not all finite",
             got=f"{count} NaN or infinite value{'s' if count > 1 else ''}, the first in row "
             f"{int(bad.any(1).argmax())}",
-            remedy="Remove these samples or fill the gaps first",
+            remedy="Remove these samples or impute the values first",
         )
     return matrix.astype(np.float64) if largest > 1e12 else matrix  # squares must not overflow

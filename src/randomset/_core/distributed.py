@@ -1,4 +1,4 @@
-"""Predictions on several devices through Lightning; imported only when they are asked for."""
+"""Prediction on several devices through Lightning; imported on demand, because Lightning is optional."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ __all__ = ["PartWriter", "in_processes"]
 
 
 class PartWriter(BasePredictionWriter):
-    """Writes what one process has seen, tensors by name, and where in the data set it stood."""
+    """Writes the predictions of one process as named tensors, with their indices in the data set."""
 
     def __init__(self, folder: str) -> None:
         super().__init__("epoch")
         self.folder = Path(folder)
 
     def write_on_epoch_end(self, trainer: Any, pl_module: Any, predictions: Any, batch_indices: Any) -> None:
-        flat = [i for batch in batch_indices[0] for i in batch]
+        indices = [index for batch in batch_indices[0] for index in batch]
         tensors = {name: torch.cat([part[name] for part in predictions]) for name in predictions[0]}
-        tensors["places"] = torch.tensor(flat)
+        tensors["indices"] = torch.tensor(indices)
         save_file(tensors, self.folder / f"{trainer.global_rank}.safetensors")
 
     @staticmethod
     def read(folder: Path) -> dict[str, Tensor]:
-        """Return the parts of all processes as one, in the order of the data set, each sample once."""
+        """Merge the parts of all processes: each sample once, in the order of the data set."""
         parts = [load_file(path) for path in sorted(folder.glob("*.safetensors"))]
-        places = torch.cat([part["places"] for part in parts]).tolist()
-        first = {place: row for row, place in reversed(list(enumerate(places)))}
-        order = torch.tensor([first[place] for place in sorted(first)])
+        indices = torch.cat([part["indices"] for part in parts]).tolist()
+        first = {index: row for row, index in reversed(list(enumerate(indices)))}
+        order = torch.tensor([first[index] for index in sorted(first)])
         return {
-            name: torch.cat([part[name] for part in parts])[order] for name in parts[0] if name != "places"
+            name: torch.cat([part[name] for part in parts])[order] for name in parts[0] if name != "indices"
         }
 
 
 def in_processes(
     module: lightning.LightningModule, batches: Any, devices: int, **options: Any
 ) -> dict[str, Tensor]:
-    """Let Lightning run a copy of a module on every device, each on its part of the data; join the parts."""
+    """Predict with a copy of a module on every device, each on its share of the data; merge the results."""
     with tempfile.TemporaryDirectory() as folder:
         trainer = lightning.Trainer(
             accelerator="cuda" if any(p.is_cuda for p in module.parameters()) else "cpu",

@@ -1,6 +1,6 @@
-"""Files: written whole or not at all, and read with their format and version checked.
+"""Atomic writes, and files with a format and version.
 
-Tensors go into safetensors files, all else into JSON. Never pickle.
+Tensors are stored as safetensors, everything else as JSON; never as pickle.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from randomset.errors import FileFormatError, RandomSetError, WriteError
 
 __all__ = [
     "check_version",
+    "check_writable",
     "expanded",
     "put_in_place",
     "read_document",
@@ -29,33 +30,50 @@ __all__ = [
 ]
 
 _NO_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
+_ATTEMPTS = 20
 
 
 def expanded(path: str | os.PathLike[str]) -> Path:
-    """Write `~` out as the user's home folder; a name that only begins with it stays."""
+    """Expand `~` to the home folder; unlike `Path.expanduser`, keep the path if there is no such user."""
     return Path(os.path.expanduser(path))
+
+
+def check_writable(path: Path) -> None:
+    """Raise before a long computation if its result could not be written to `path`; create its folder."""
+    if path.is_dir():
+        raise FileFormatError("the output path is a folder", got=str(path), expected="the name of a file")
+    probe = path.parent / f".{path.name}.{os.getpid()}.part"
+    for attempts_left in reversed(range(_ATTEMPTS)):
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            probe.touch()
+            probe.unlink(missing_ok=True)
+            return
+        except OSError as error:  # another process may just have removed the folder
+            if not attempts_left or not isinstance(error, (FileNotFoundError, FileExistsError)):
+                raise WriteError("cannot write the output", path, error) from None
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Give a temporary file to write to; it takes the place of `path` once it is whole, or vanishes."""
+    """Yield a temporary file that replaces `path` when the block ends, and is deleted if it raises."""
     path = expanded(path)
     if not path.parent.is_dir() or path.is_dir():
         raise RandomSetError(
-            "this is no place for a file" if path.is_dir() else "the folder does not exist",
+            "the output path is a folder" if path.is_dir() else "the folder does not exist",
             got=str(path if path.is_dir() else path.parent),
-            remedy="Give the path of a file in a folder that exists",
+            remedy="Pass the path of a file in an existing folder",
         )
     try:
         handle, temporary = tempfile.mkstemp(".part", f".{path.name}.", path.parent)
     except OSError as error:
-        raise WriteError("the folder cannot be written to", path.parent, error) from error
+        raise WriteError("cannot write to the folder", path.parent, error) from error
     os.close(handle)
     try:
         yield Path(temporary)
         mask = os.umask(0)
         os.umask(mask)
-        os.chmod(temporary, 0o666 & ~mask)  # a temporary file is its owner's alone
+        os.chmod(temporary, 0o666 & ~mask)  # mkstemp makes it readable by its owner only
         put_in_place(temporary, path)
     except RandomSetError:
         raise
@@ -66,19 +84,18 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def put_in_place(temporary: str | os.PathLike[str], path: Path) -> None:
-    """Let a file take the place of another such that a power cut leaves one of them, and that one whole.
+    """Replace a file by another such that a power failure leaves either the old or the new one, complete.
 
-    The contents go to the disk before the name, and then the name; where a file system cannot do that, the
-    file takes its place all the same.
+    Contents are synced before the file is renamed, and its folder afterwards, where the file system can.
     """
     with open(temporary, "rb+") as file:
         try:
             os.fsync(file.fileno())
-        except OSError as error:  # a disk that is full may say so only here
+        except OSError as error:  # a full disk may be reported only here
             if error.errno not in _NO_SYNC:
                 raise
     os.replace(temporary, path)
-    with suppress(OSError):  # some systems do not open folders
+    with suppress(OSError):  # some systems cannot open folders
         folder = os.open(path.parent, os.O_RDONLY)
         try:
             os.fsync(folder)
@@ -87,64 +104,64 @@ def put_in_place(temporary: str | os.PathLike[str], path: Path) -> None:
 
 
 def save_tensors(tensors: Mapping[str, Tensor], path: Path, header: dict[str, str] | None = None) -> None:
-    """Write tensors by name, with texts beside them, as safetensors."""
+    """Write named tensors as safetensors, with strings in the header."""
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
-    # Each is cloned: tensors that share their memory are written once for each name.
+    # Cloned, because safetensors refuses tensors that share memory.
     stored = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
     with replacing(path) as temporary:
         try:
             save_file(stored, temporary, metadata=header)
-        except SafetensorError as error:  # what the disk says comes in its words
+        except SafetensorError as error:  # it wraps the system's errors
             raise OSError(str(error).rpartition("I/O error: ")[2]) from error
 
 
-def write_document(content: Mapping[str, Any], path: Path, form: str, version: int, **layout: Any) -> None:
-    """Write JSON that says its format and version first; `layout` goes to `json.dumps`."""
-    text = json.dumps({"format": form, "version": version, **content}, ensure_ascii=False, **layout)
+def write_document(content: Mapping[str, Any], path: Path, form: str, version: int, **options: Any) -> None:
+    """Write JSON that starts with its format and version; `options` are passed to `json.dumps`."""
+    text = json.dumps({"format": form, "version": version, **content}, ensure_ascii=False, **options)
     with replacing(path) as temporary:
         temporary.write_text(text + "\n", encoding="utf-8")
 
 
 def read_document(path: Path, form: str, version: int, what: str) -> dict[str, Any]:
-    """Read what `write_document` wrote; what is not JSON, of another format or of a newer version is refused.
+    """Read JSON written by `write_document`, and check its format and version.
 
-    `what` names the thing in errors, such as "the threshold".
+    `what` names the content in errors, such as "the threshold".
     """
     try:
         content = json.loads(expanded(path).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise FileFormatError(f"{what} cannot be read", got=f"{path}: {why}") from None
-    found = content.get("format") if isinstance(content, dict) else type(content).__name__
-    if found != form:
+        reason = getattr(error, "strerror", None) or error
+        raise FileFormatError(f"{what} cannot be read", got=f"{path}: {reason}") from None
+    actual = content.get("format") if isinstance(content, dict) else type(content).__name__
+    if actual != form:
         raise FileFormatError(
-            f"{what} cannot be read", got=f"{path} with format {_short(found)}", expected=f"format {form!r}"
+            f"{what} cannot be read", got=f"{path} with format {_short(actual)}", expected=f"format {form!r}"
         )
     check_version(content.get("version"), version, what, path)
     return content
 
 
-def check_version(found: object, known: int | str, what: str, place: object = "") -> None:
-    """Refuse what another version wrote; of a newer one, say so."""
-    if found == known and not isinstance(found, bool):
+def check_version(version: object, supported: int | str, what: str, path: object = "") -> None:
+    """Raise if the version of a file is not the supported one."""
+    if version == supported and not isinstance(version, bool):
         return
     try:
-        newer = float(found) > float(known)  # type: ignore[arg-type]
+        newer = float(version) > float(supported)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
         newer = False
     raise FileFormatError(
-        f"{what} was written by {'a newer version of randomset' if newer else 'another version'}",
-        got=f"{f'{place}: ' if place else ''}version {_short(found)}",
-        expected=f"version {known!r}",
-        remedy="Update it: pip install --upgrade randomset" if newer else "Make it again",
+        f"{what} was written by {'a newer' if newer else 'another'} version of randomset",
+        got=f"{f'{path}: ' if path else ''}version {_short(version)}",
+        expected=f"version {supported!r}",
+        remedy="Update randomset: pip install --upgrade randomset" if newer else "Create it again",
     )
 
 
 def _short(value: object) -> str:
     try:
         text = repr(value)
-    except (ValueError, RecursionError):  # a number of thousands of digits, lists in lists
+    except (ValueError, RecursionError):  # a number with thousands of digits, deeply nested lists
         return type(value).__name__
     return text if len(text) <= 60 else f"{text[:60]}…"

@@ -1,4 +1,4 @@
-"""Labels and names of classes as users have them: whole numbers or text."""
+"""Labels and class names as users give them: integers or text."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ __all__ = ["checked_classes", "encoded_labels"]
 def encoded_labels(
     labels: Any, samples: int, classes: SupportsIndex | Sequence[str] | None = None, at_least: int = 2
 ) -> tuple[NDArray[np.int64], tuple[str, ...]]:
-    """Return labels as positions 0 to N − 1, and the names of the classes.
+    """Return labels as class indices 0 to N − 1, and the class names.
 
-    Whole numbers are positions, so that label c is output c of a network: without names, there are as many
-    classes as the largest label says. Text is looked up in `classes` or, without, sorted.
+    Integers are indices, so that label c is output c of a network; without `classes`, the largest label
+    determines N. Text is looked up in `classes` or, without them, in the sorted labels.
 
     >>> encoded_labels(["dog", "cat", "dog"], 3)
     (array([1, 0, 1]), ('cat', 'dog'))
@@ -31,14 +31,14 @@ def encoded_labels(
     """
     if labels is None:
         raise LabelError(
-            "there are no labels", remedy="Pass them as the second argument, or a data loader that gives them"
+            "missing labels", remedy="Pass them as the second argument, or a data loader that yields them"
         )
     given = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
     if given.shape != (samples,):
         raise LabelError(
             "the labels do not match the features",
             got=f"labels of shape {given.shape} for {samples} samples",
-            expected="one label for each sample",
+            expected="one label per sample",
         )
     names = None if classes is None else checked_classes(_as_text(classes))
     if given.dtype.kind == "O" and all(isinstance(label, (int, np.integer)) for label in given.tolist()):
@@ -50,20 +50,20 @@ def encoded_labels(
     present = len(np.unique(codes))
     if present < at_least:
         raise LabelError(
-            "the labels hold one class only",
+            "the labels contain one class only",
             got=f"class {names[int(codes[0])]} for all {samples} samples",
-            expected="two or more classes, so that there is something to overlap",
+            expected="two or more classes",
         )
     return codes, names
 
 
 def checked_classes(classes: SupportsIndex | Iterable[str]) -> tuple[str, ...]:
-    """Return the names of the classes; a number N stands for the names 0 to N − 1."""
+    """Return the class names as a tuple; a number N stands for the names "0" to "N − 1"."""
     if isinstance(classes, (AbstractSet, Mapping)):
         raise BudgetError(
-            "the classes come without an order",
+            "the classes are unordered",
             got=type(classes).__name__,
-            expected="names in label order, in a list or tuple",
+            expected="a list or tuple of names in label order",
         )
     if isinstance(classes, Iterable):
         names = tuple(classes)
@@ -71,24 +71,22 @@ def checked_classes(classes: SupportsIndex | Iterable[str]) -> tuple[str, ...]:
         try:
             names = tuple(str(c) for c in range(operator.index(classes)))
         except TypeError:
-            raise BudgetError("the classes are neither names nor their number", got=repr(classes)) from None
+            raise BudgetError("classes must be names or their number", got=repr(classes)) from None
     for name in names:
         if not isinstance(name, str):
             raise BudgetError(
-                "a class name is not text",
+                "a class name must be a string",
                 got=name,
-                expected="from_sets(sets, classes) with names as text, or the number of classes",
-                remedy="A number inside a set always means a position, never a name",
+                expected="from_sets(sets, classes) with strings, or the number of classes",
+                remedy="A number inside a set is always an index, never a name",
             )
         if not name.isprintable() and not name.isascii():
             _check_encodable(name)
     if len(names) < 2:
-        raise BudgetError(
-            "there is nothing to classify", got=f"{len(names)} class(es)", expected="two or more"
-        )
+        raise BudgetError("too few classes", got=f"{len(names)} class(es)", expected="two or more")
     if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise BudgetError("two classes have the same name", got=twice)
+        duplicate = next(name for name in names if names.count(name) > 1)
+        raise BudgetError("duplicate class name", got=duplicate)
     return names
 
 
@@ -100,7 +98,7 @@ def _check_encodable(name: str) -> None:
 
 
 def _as_text(classes: Any) -> Any:
-    """Turn arrays of names, numbers too, into a list of text."""
+    """Convert an array of names, strings or integers, to a list of strings."""
     if isinstance(classes, np.ndarray):
         classes = classes.astype(str).tolist() if classes.dtype.kind in "iub" else classes.tolist()
     if not isinstance(classes, list):
@@ -112,14 +110,14 @@ def _decoded(name: bytes) -> str:
     try:
         return name.decode()
     except UnicodeDecodeError:
-        raise LabelError("a name is no text in UTF-8", got=repr(name)) from None
+        raise LabelError("a name is not valid UTF-8", got=repr(name)) from None
 
 
 def _text(label: Any) -> str:
     if isinstance(label, bytes):
         return _decoded(label)
     if not isinstance(label, str):
-        raise LabelError("a label is neither text nor a whole number", got=repr(label))
+        raise LabelError("a label must be a string or an integer", got=repr(label))
     return label
 
 
@@ -127,45 +125,41 @@ def _from_text(labels: list[str], names: tuple[str, ...] | None) -> tuple[NDArra
     if names is None:
         names = tuple(sorted(set(labels)))
         if len(names) == 1:
-            names = (*names, names[0] + " and no other")  # one class: refused by the caller, which names it
-    position = {name: i for i, name in enumerate(names)}
-    strange = next((label for label in labels if label not in position), None)
-    if strange is not None:
+            names = (*names, names[0] + " and no other")  # refused by the caller, which names the class
+    index = {name: c for c, name in enumerate(names)}
+    unknown = next((label for label in labels if label not in index), None)
+    if unknown is not None:
         raise LabelError(
-            "a label names no class",
-            got=strange,
+            "unknown label",
+            got=unknown,
             expected="one of " + ", ".join(names[:10]) + "…" * (len(names) > 10),
         )
-    return np.array([position[label] for label in labels]), names
+    return np.array([index[label] for label in labels]), names
 
 
 def _from_numbers(
     labels: NDArray[Any], names: tuple[str, ...] | None
 ) -> tuple[NDArray[np.int64], tuple[str, ...]]:
     if labels.dtype.kind not in "iubf" or not np.array_equal(labels, np.floor(labels)):
-        raise LabelError("the labels are neither whole numbers nor names", got=f"type {labels.dtype}")
-    if (
-        float(np.abs(labels.astype(np.float64)).max(initial=0)) >= 2**62
-    ):  # infinite, or beyond what int64 holds
-        raise LabelError(
-            "a label is out of range", got=str(labels.max()), expected="labels that count from 0"
-        )
+        raise LabelError("labels must be integers or names", got=f"type {labels.dtype}")
+    if float(np.abs(labels.astype(np.float64)).max(initial=0)) >= 2**62:  # infinite, or too large for int64
+        raise LabelError("a label is out of range", got=str(labels.max()), expected="labels from 0 to N − 1")
     codes = labels.astype(np.int64)
     if codes.min() < 0:
-        raise LabelError("a label is negative", got=int(codes.min()), expected="labels that count from 0")
+        raise LabelError("a label is negative", got=int(codes.min()), expected="labels from 0 to N − 1")
     largest = int(codes.max())
     if names is None:
         if largest + 1 > max(2 * len(np.unique(codes)), 10):
             raise LabelError(
-                "the labels are not numbered without gaps",
-                got=f"{len(np.unique(codes))} different labels up to {largest}",
+                "the labels have gaps",
+                got=f"{len(np.unique(codes))} distinct labels up to {largest}",
                 expected="labels 0 to N − 1",
                 remedy="Pass names as labels, or the names of all classes as classes=…",
             )
         names = tuple(map(str, range(max(largest + 1, 2))))
     if largest >= len(names):
         raise LabelError(
-            "a label is beyond the last class",
+            "a label is out of range",
             got=largest,
             expected=f"0 to {len(names) - 1} for {len(names)} classes",
         )

@@ -1,4 +1,4 @@
-"""A progress bar for work that takes long."""
+"""Progress bars."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["on_terminal", "progress_bar"]
 
 
 def on_terminal() -> bool:
-    """Say whether somebody watches the error stream, on a terminal or in a notebook."""
+    """Return whether the error stream is a terminal or a notebook."""
     from rich.console import Console
 
     console = Console(stderr=True)
@@ -20,16 +20,16 @@ def on_terminal() -> bool:
 def progress_bar(
     description: str, total: float | None, shown: bool | None = None
 ) -> Iterator[Callable[[float], object]]:
-    """Show a bar on the error stream while a block runs; what is yielded advances it.
+    """Show a progress bar on the error stream; yields a function that advances it.
 
-    `shown` is on or off; None shows the bar on a terminal or in a notebook only. Without a total
-    the bar only tells that work goes on. A finished bar disappears.
+    `shown=None` shows the bar on a terminal or in a notebook only. Without a total, the bar only indicates
+    activity. A finished bar disappears.
 
     >>> with progress_bar("counting", 3, shown=False) as advance:
     ...     for _ in range(3):
     ...         advance(1)
     """
-    if shown is False:  # a short call should not pay for a bar that nobody sees
+    if shown is False:  # importing rich would slow down short calls
         yield lambda amount: None
         return
     from rich.console import Console

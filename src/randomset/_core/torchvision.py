@@ -1,4 +1,4 @@
-"""The door to torchvision and timm: its operators may not fit the torch that it stands beside."""
+"""Import torchvision and timm, even where torchvision was built for CUDA and torch for the CPU."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import torch
 
 from randomset.errors import MissingPackageError, RandomSetError
 
-__all__ = ["before_others", "timm", "torchvision"]
+__all__ = ["import_torchvision_first", "timm", "torchvision"]
 
 
 def torchvision() -> Any:
-    """Import torchvision; where its operators do not load, declare those that its import asks for.
+    """Import torchvision; if its compiled operators do not load, declare those that the import requires.
 
-    A torchvision that was built for CUDA stumbles over `torchvision::nms` beside a torch for the CPU. Models,
-    transforms and data sets do not need it.
+    A CUDA build of torchvision fails on `torchvision::nms` beside a CPU build of torch. Models, transforms
+    and data sets do not need that operator.
     """
     try:
         return importlib.import_module("torchvision")
@@ -36,17 +36,17 @@ def torchvision() -> Any:
     return importlib.import_module("torchvision")
 
 
-def before_others() -> None:
-    """Open the door for libraries that import torchvision themselves: Lightning, torchmetrics, transformers.
+def import_torchvision_first() -> None:
+    """Import torchvision before libraries that do so themselves: Lightning, torchmetrics, transformers.
 
-    Where torchvision is not installed, or was imported already, nothing is done.
+    Does nothing if torchvision is not installed or already imported.
     """
     if "torchvision" not in sys.modules and importlib.util.find_spec("torchvision") is not None:
         torchvision()
 
 
 def timm() -> Any:
-    """Import timm, which imports torchvision: behind the same door."""
+    """Import timm, which imports torchvision."""
     torchvision()
     try:
         return importlib.import_module("timm")

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from randomset._core.progress import on_terminal
-from randomset._core.torchvision import before_others
+from randomset._core.torchvision import import_torchvision_first
 from randomset.errors import FileFormatError, MissingPackageError, RandomSetError
 
 __all__ = [
@@ -81,7 +81,7 @@ def no_published_weights(name: str) -> RandomSetError:
 
 def import_transformers() -> Any:
     """Import transformers."""
-    before_others()
+    import_torchvision_first()
     try:
         import transformers
     except ImportError:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import torch
 
+from randomset._core.files import check_version, expanded, replacing
 from randomset._core.labels import checked_classes
 from randomset.belief.focal_sets import FocalSets
 from randomset.belief.naming import Members, braces, checked_set
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["Budget"]
 
 MAX_POWERSET_CLASSES = 20
-"""A power set of more classes than this is refused: it would have over a million sets."""
+"""Largest number of classes for `Budget.powerset`, whose size is 2^N − 1."""
 
 _FORMAT = "randomset.budget"
 
@@ -33,8 +34,8 @@ class Budget(FocalSets):
     """An immutable, ordered family of focal sets over named classes: O = C ∪ {A_1, …, A_K}.
 
     All N singletons come first, in class order; then the other K sets by cardinality and, within one
-    cardinality, by their classes. The order is a function of the family alone, so that equal families
-    are equal budgets and fit the same network outputs.
+    cardinality, by their classes. The order depends on the family alone, so equal families are equal
+    budgets and match the same network outputs.
 
     >>> budget = Budget.from_sets([{"cat", "dog"}, {"car", "truck"}], ["cat", "dog", "car", "truck"])
     >>> budget
@@ -56,14 +57,14 @@ class Budget(FocalSets):
             focal = checked_set(members, names, position)
             if focal in seen:
                 raise BudgetError(
-                    "a set appears twice in the budget",
+                    "duplicate set in the budget",
                     got=braces(names[c] for c in focal),
-                    remedy="Name every set once; the singletons need not be named at all",
+                    remedy="List every set once; singletons are added automatically",
                 )
             seen.add(focal)
         singletons = [(c,) for c in range(len(names))]
-        others = sorted((s for s in seen if len(s) > 1), key=lambda s: (len(s), s))
-        self._store(names, (*singletons, *others))
+        larger = sorted((s for s in seen if len(s) > 1), key=lambda s: (len(s), s))
+        self._store(names, (*singletons, *larger))
 
     def _store(self, classes: tuple[str, ...], sets: tuple[tuple[int, ...], ...], origin: str = "") -> None:
         self._classes, self._sets, self._operators, self._origin = classes, sets, {}, origin
@@ -72,7 +73,7 @@ class Budget(FocalSets):
     def _trusted(
         cls, classes: tuple[str, ...], sets: tuple[tuple[int, ...], ...], origin: str = ""
     ) -> Budget:
-        """Build from sets that are known to be in order."""
+        """Build without checks, from sets in canonical order."""
         budget = cls.__new__(cls)
         budget._store(classes, sets, origin)
         return budget
@@ -83,7 +84,7 @@ class Budget(FocalSets):
     def from_sets(cls, sets: Iterable[Members], classes: SupportsIndex | Iterable[str]) -> Budget:
         """Build a budget from sets of class names or class indices; singletons are added.
 
-        `classes` gives the names in the order of the labels, or only their number.
+        `classes` are the names in label order, or their number.
 
         >>> Budget.from_sets([[0, 2], ["b", "c"], (0, 1, 2)], "abc").set_names
         ('{a}', '{b}', '{c}', '{a, c}', '{b, c}', '{a, b, c}')
@@ -92,7 +93,7 @@ class Budget(FocalSets):
 
     @classmethod
     def singletons(cls, classes: SupportsIndex | Iterable[str]) -> Budget:
-        """Build the budget of singletons alone (K = 0).
+        """Build the budget that contains only the singletons (K = 0).
 
         >>> Budget.singletons(3)
         Budget(3 classes, 0 sets)
@@ -101,7 +102,7 @@ class Budget(FocalSets):
 
     @classmethod
     def powerset(cls, classes: SupportsIndex | Iterable[str], *, universal_set: bool = True) -> Budget:
-        """Build the budget of every non-empty set of classes, with or without Θ.
+        """Build the budget of all non-empty sets of classes, with or without Θ.
 
         >>> len(Budget.powerset(10)), len(Budget.powerset("abc", universal_set=False))
         (1023, 6)
@@ -113,14 +114,14 @@ class Budget(FocalSets):
                 "the power set is too large",
                 got=f"{n} classes, which have 2^{n} sets",
                 expected=f"at most {MAX_POWERSET_CLASSES} classes",
-                remedy="Choose the sets that matter with Budget.from_sets",
+                remedy="Select the relevant sets with Budget.from_sets",
             )
         largest = n if universal_set else n - 1
         by_size = (itertools.combinations(range(n), size) for size in range(1, largest + 1))
         return cls._trusted(names, tuple(itertools.chain.from_iterable(by_size)))
 
     def with_universal_set(self) -> Budget:
-        """Return the budget with Θ, the set of all classes, as its last set (itself if Θ is there).
+        """Return the budget with Θ, the set of all classes, as its last set; itself if it contains Θ.
 
         >>> Budget.singletons("abc").with_universal_set()
         Budget(3 classes, 1 set: {a, b, c})
@@ -133,30 +134,30 @@ class Budget(FocalSets):
         return Budget._trusted(self._classes, sets, self._origin)
 
     def with_origin(self, origin: Mapping[str, Any]) -> Budget:
-        """Return the same budget with a note of how its sets were chosen, as anything that JSON can hold.
+        """Return the same budget with a record of how its sets were chosen, as JSON-serialisable values.
 
-        The note travels in the JSON. It is no part of the family: equality and fingerprint ignore it.
+        The record is saved with the budget; equality and fingerprint ignore it.
 
         >>> budget = Budget.singletons("abc").with_origin({"method": "by hand"})
         >>> budget.origin, budget == Budget.singletons("abc")
         ({'method': 'by hand'}, True)
         """
         if not isinstance(origin, Mapping):
-            raise BudgetError("the origin is no mapping", got=type(origin).__name__)
+            raise BudgetError("origin must be a mapping", got=type(origin).__name__)
         try:
             text = json.dumps(dict(origin), ensure_ascii=False, allow_nan=False)
         except (TypeError, ValueError) as error:
-            raise BudgetError("the origin cannot be written as JSON", got=str(error)) from None
+            raise BudgetError("origin is not JSON-serialisable", got=str(error)) from None
         return Budget._trusted(self._classes, self._sets, text)
 
     @property
     def origin(self) -> dict[str, Any]:
-        """How the sets were chosen, if that was noted; empty otherwise."""
+        """How the sets were chosen; empty if unknown."""
         return json.loads(self._origin) if self._origin else {}
 
     def operators_on(self, device: torch.device) -> BudgetOperators:
-        """Return operators on a device, built once and shared; a network makes its own `BudgetOperators`."""
-        from randomset.belief.operators import BudgetOperators
+        """Return the cached operators for a device; a network builds its own `BudgetOperators`."""
+        from randomset.belief.operators import BudgetOperators  # imports this module
 
         if device not in self._operators:
             built = BudgetOperators(self).to(device)
@@ -168,7 +169,7 @@ class Budget(FocalSets):
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of classes and sets that is the same in every process and on every machine."""
+        """A SHA-256 hash of classes and sets, the same on every machine."""
         return hashlib.sha256(Budget._trusted(self._classes, self._sets).to_json().encode()).hexdigest()
 
     def __eq__(self, other: object) -> bool:
@@ -180,7 +181,7 @@ class Budget(FocalSets):
         return int(self.fingerprint[:15], 16)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Budget._trusted, (self._classes, self._sets, self._origin)  # the cached operators stay behind
+        return Budget._trusted, (self._classes, self._sets, self._origin)  # without the cached operators
 
     def __repr__(self) -> str:
         k, shown = self.num_sets, 4
@@ -192,7 +193,7 @@ class Budget(FocalSets):
         return text + ")"
 
     def to_json(self) -> str:
-        """Write the budget as JSON (the singletons are implied).
+        """Return the budget as JSON; the singletons are implied.
 
         >>> print(Budget.from_sets([{0, 1}], ["cat", "dog"]).to_json())
         {"format": "randomset.budget", "version": 1, "classes": ["cat", "dog"], "sets": [[0, 1]]}
@@ -209,7 +210,7 @@ class Budget(FocalSets):
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Budget:
-        """Read what `to_json` wrote.
+        """Read a budget from the JSON that `to_json` returns.
 
         >>> Budget.from_json(Budget.powerset(3).to_json()) == Budget.powerset(3)
         True
@@ -217,14 +218,12 @@ class Budget(FocalSets):
         try:
             content = json.loads(text)
         except (TypeError, ValueError, RecursionError) as error:
-            remedy = "Budget.load(path) reads a file"
+            remedy = "To read a file, use Budget.load(path)"
             raise FileFormatError("the budget is not JSON", got=str(error), remedy=remedy) from error
         return cls._from_content(content)
 
     @classmethod
     def _from_content(cls, content: Any) -> Budget:
-        from randomset._core.files import check_version
-
         if not isinstance(content, dict) or content.get("format") != _FORMAT:
             got = content.get("format") if isinstance(content, dict) else type(content).__name__
             raise FileFormatError(
@@ -233,20 +232,18 @@ class Budget(FocalSets):
         check_version(content.get("version"), 1, "the budget")
         classes, sets = content.get("classes"), content.get("sets")
         if not (isinstance(classes, list) and isinstance(sets, list)):
-            raise FileFormatError("the budget lacks its lists 'classes' and 'sets'")
+            raise FileFormatError("the budget must have the lists 'classes' and 'sets'")
         for focal in sets:
             if not (isinstance(focal, list) and all(type(c) is int for c in focal)):
-                raise FileFormatError("a set of the budget is not a list of class indices", got=focal)
+                raise FileFormatError("a set in the budget must be a list of class indices", got=focal)
         budget = cls.from_sets(sets, classes)
         origin = content.get("origin", {})
         if not isinstance(origin, dict):
-            raise FileFormatError("the origin of the budget is not an object", got=type(origin).__name__)
+            raise FileFormatError("the origin of the budget must be an object", got=type(origin).__name__)
         return budget.with_origin(origin) if origin else budget
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the JSON into a file; an old one is replaced only once the new one is whole."""
-        from randomset._core.files import expanded, replacing
-
+        """Write the JSON to a file, atomically."""
         path = expanded(path)
         with replacing(path) as temporary:
             temporary.write_text(self.to_json() + "\n", encoding="utf-8")
@@ -254,17 +251,15 @@ class Budget(FocalSets):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Budget:
-        """Read the file that `save` or `randomset budget` wrote.
+        """Read a file written by `save` or `randomset budget`.
 
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     Budget.load(Budget.powerset(3).save(folder + "/budget.json")) == Budget.powerset(3)
         True
         """
-        from randomset._core.files import expanded
-
         try:
             return cls._from_content(json.loads(expanded(path).read_text(encoding="utf-8")))
-        except (OSError, ValueError, RecursionError) as error:  # ours are among them
+        except (OSError, ValueError, RecursionError) as error:  # including FileFormatError
             got = f"{path}: {getattr(error, 'strerror', None) or error}"
             raise FileFormatError("the budget cannot be read", got=got) from None

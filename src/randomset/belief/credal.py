@@ -1,4 +1,4 @@
-"""The credal set of a belief function: every probability that it does not contradict (Eq. 4 and 8)."""
+"""The credal set of a belief function: all probabilities consistent with it (Eq. 4 and 8)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from randomset.belief.budget import Budget
-from randomset.belief.flow import can_be_shared_out
+from randomset.belief.flow import can_be_distributed
 from randomset.belief.naming import Members
 from randomset.belief.operators import BudgetOperators
 from randomset.belief.poset import Pairs
@@ -70,14 +70,14 @@ def set_bounds(
     mask = sets if isinstance(sets, Tensor) else operators.budget.mask_from_sets(sets)
     if mask.dtype != torch.bool or mask.dim() != 2 or mask.shape[1] != n:
         raise ShapeError(
-            "the sets are not a mask over the classes",
+            "sets must be a boolean mask over the classes",
             got=f"{mask.dtype} {tuple(mask.shape)}",
             expected=f"torch.bool (M, {n})",
         )
     common = operators.sum_per_set(mask.to(mass.device).T.float().contiguous())  # |A ∩ B|: (|O|, M)
 
-    def total(chosen: Tensor) -> Tensor:
-        row, column = (part.cpu() for part in chosen.T.nonzero(as_tuple=True))
+    def total(selected: Tensor) -> Tensor:
+        row, column = (indices.cpu() for indices in selected.T.nonzero(as_tuple=True))
         sums = SparseSum(Pairs(row, column, torch.ones_like(row)), len(mask)).to(mass.device)
         return over_sets(sums, mass)
 
@@ -85,7 +85,7 @@ def set_bounds(
 
 
 def expectation_bounds(cost: Tensor, mass: Tensor, budget: Budget | BudgetOperators) -> tuple[Tensor, Tensor]:
-    """Lower and upper expected cost over the credal set, the two Choquet integrals.
+    """Lower and upper expected cost over the credal set: the two Choquet integrals.
 
     E_low = Σ_A m(A) min_{c ∈ A} cost(c) and E_up = Σ_A m(A) max_{c ∈ A} cost(c). A cost vector (N,) gives
     two tensors (…); a matrix (actions, N) gives two tensors (…, actions).
@@ -111,7 +111,7 @@ def expectation_bounds(cost: Tensor, mass: Tensor, budget: Budget | BudgetOperat
 
 
 def checked_cost(cost: Tensor, num_classes: int) -> Tensor:
-    """Return costs (N,) or (actions, N) as a tensor; refuse what is not finite."""
+    """Return costs (N,) or (actions, N) as a floating-point tensor; raise if they are not finite."""
     cost = torch.as_tensor(cost, dtype=None if isinstance(cost, Tensor) else torch.float32)
     if not cost.is_floating_point():
         cost = cost.float()
@@ -119,14 +119,14 @@ def checked_cost(cost: Tensor, num_classes: int) -> Tensor:
         raise ShapeError(
             "the costs have the wrong shape",
             got=str(tuple(cost.shape)),
-            expected=f"({num_classes},) or (actions, {num_classes}): what an action costs for each class",
+            expected=f"({num_classes},) or (actions, {num_classes}): the cost of an action for each class",
         )
     if not torch.compiler.is_compiling() and not cost.isfinite().all():
         raise RandomSetError(
             "the costs are not finite",
             got=cost[~cost.isfinite()][0].item(),
             expected="finite numbers",
-            remedy="Forbid an action with a cost that is large, not infinite",
+            remedy="To forbid an action, give it a large finite cost",
         )
     return cost
 
@@ -139,9 +139,8 @@ def is_in_credal_set(
 ) -> Tensor:
     """Whether P(A) ≥ Bel(A) for **every** set of classes A: (…, N) and (…, |O|) → (…), boolean.
 
-    Up to 12 classes all sets are compared at once; beyond that, each sample is decided exactly by a
-    maximum flow: P is in the credal set iff it arises by sharing out the mass of each set among its
-    classes.
+    Up to 12 classes, all sets are compared at once. Beyond that, a maximum flow decides each sample exactly:
+    P is in the credal set iff the mass of each set can be distributed among its classes to give P.
 
     >>> mass, budget = torch.tensor([0.5, 0.0, 0.1, 0.4]), Budget.from_sets([{0, 1}], 3)
     >>> is_in_credal_set(torch.tensor([[0.7, 0.2, 0.1], [0.6, 0.2, 0.2]]), mass.expand(2, 4), budget)
@@ -155,43 +154,42 @@ def is_in_credal_set(
     shape = joint_shape(probabilities.shape[:-1], mass.shape[:-1])
     mass = mass.expand(*shape, len(budget))
     probabilities = probabilities.expand(*shape, n)
-    # A distribution to begin with; then Bel(A) − P(A) is the subset sum of m, less P on singletons.
-    proper = ((probabilities.sum(-1) - 1).abs() <= tolerance) & (probabilities >= -tolerance).all(-1)
-    short = torch.cat((mass[..., :n] - probabilities, mass[..., n:]), -1)
+    normalised = ((probabilities.sum(-1) - 1).abs() <= tolerance) & (probabilities >= -tolerance).all(-1)
+    # Bel(A) − P(A) is the sum over the subsets of A of these differences.
+    difference = torch.cat((mass[..., :n] - probabilities, mass[..., n:]), -1)
     if n <= MAX_ENUMERATED_CLASSES:
         transform = enumeration(operators)
 
-        def worst(short: Tensor) -> Tensor:
-            return transform.add_subsets(transform.all_sets(short)).amax(0, keepdim=True)
+        def largest(difference: Tensor) -> Tensor:
+            return transform.add_subsets(transform.all_sets(difference)).amax(0, keepdim=True)
 
-        return proper & (over_sets(worst, short, 2 * 2**n).squeeze(-1) <= tolerance)
-    # Most samples are decided by their intervals; the others need a flow each, some milliseconds long.
+        return normalised & (over_sets(largest, difference, 2 * 2**n).squeeze(-1) <= tolerance)
+    # The intervals rule out most samples; each of the others needs a flow of a few milliseconds.
     upper = upper_from_mass(mass, operators)
-    decided = ~proper | (short[..., :n] > tolerance).any(-1) | (probabilities > upper + tolerance).any(-1)
-    inside = ~decided
-    for where in inside.nonzero().tolist():
-        place = tuple(where)
-        inside[place] = can_be_shared_out(short[place].tolist(), budget.sets, n, tolerance)
+    outside = (difference[..., :n] > tolerance).any(-1) | (probabilities > upper + tolerance).any(-1)
+    inside = normalised & ~outside
+    for index in map(tuple, inside.nonzero().tolist()):
+        inside[index] = can_be_distributed(difference[index].tolist(), budget.sets, n, tolerance)
     return inside
 
 
 def joint_shape(*shapes: torch.Size) -> torch.Size:
-    """Return the shape to which batches broadcast, or say that they do not fit."""
+    """Return the broadcast shape of batches, or raise if they do not match."""
     try:
         return torch.broadcast_shapes(*shapes)
     except RuntimeError:
         raise ShapeError(
-            "the batches do not fit each other",
+            "the batch shapes do not match",
             got=" and ".join(str(tuple(shape)) for shape in shapes),
-            expected="equal shapes, or one sample against many",
+            expected="shapes that can be broadcast",
         ) from None
 
 
 def credal_vertices(mass: Tensor, budget: Budget | BudgetOperators) -> Tensor:
-    """The vertices of the credal set, one per permutation of the classes: (…, |O|) → (…, N!, N).
+    """Vertices of the credal set, one per permutation of the classes: (…, |O|) → (…, N!, N).
 
-    The vertex of a permutation gives each class the mass of all sets that contain it but none of the
-    classes before it (appendix A.3). Equal vertices are repeated. Up to 8 classes.
+    The vertex of a permutation gives each class the mass of all sets that contain it and none of the
+    preceding classes (appendix A.3). Equal vertices are repeated. Up to 8 classes.
 
     >>> mass, budget = torch.tensor([0.5, 0.0, 0.1, 0.4]), Budget.from_sets([{0, 1}], 3)
     >>> credal_vertices(mass, budget).unique(dim=0)
@@ -205,24 +203,24 @@ def credal_vertices(mass: Tensor, budget: Budget | BudgetOperators) -> Tensor:
             "the credal set has too many vertices to list",
             got=f"{n} classes, which have {n}! permutations",
             expected=f"at most {MAX_VERTEX_CLASSES} classes",
-            remedy="Bounds do not need the vertices: see lower_from_mass, upper_from_mass, set_bounds",
+            remedy="For bounds without vertices, use lower_from_mass, upper_from_mass or set_bounds",
         )
     transform = enumeration(operators)
     order = torch.tensor(list(itertools.permutations(range(n))), device=mass.device)  # (N!, N)
-    before = (2**order).cumsum(1)  # the classes up to each place, as a set of the enumeration
-    # A class gains what it adds to the plausibility of the classes before it: Pl(A) = 1 − Bel(Θ∖A).
+    prefix = (2**order).cumsum(1)  # codes of the sets of the first 1, 2, …, N classes
+    # A class gets the increase of the plausibility over the preceding classes: Pl(A) = 1 − Bel(Θ∖A).
     belief = over_sets(lambda m: transform.add_subsets(transform.all_sets(m)), mass, 2 * 2**n)
-    plausible = mass.sum(-1, keepdim=True) - belief.flip(-1)
-    reached = plausible[..., before.flatten()].unflatten(-1, before.shape)
-    gained = torch.diff(reached, dim=-1, prepend=torch.zeros_like(reached[..., :1]))
-    return torch.zeros_like(gained).scatter(-1, order.expand(gained.shape), gained)
+    plausibility = mass.sum(-1, keepdim=True) - belief.flip(-1)
+    cumulative = plausibility[..., prefix.flatten()].unflatten(-1, prefix.shape)
+    increase = torch.diff(cumulative, dim=-1, prepend=torch.zeros_like(cumulative[..., :1]))
+    return torch.zeros_like(increase).scatter(-1, order.expand(increase.shape), increase)
 
 
 def enumeration(operators: BudgetOperators) -> PowerSetTransform:
-    """Return the transform over all 2^N sets, also for a budget whose own operators are sparse."""
+    """Return the transform over all 2^N sets, also if the operators of the budget are sparse."""
     if operators.budget.num_classes > MAX_ENUMERATED_CLASSES:
         raise BudgetError(
-            "too many classes to enumerate their sets",
+            "too many classes to enumerate all sets",
             got=f"{operators.budget.num_classes} classes",
             expected=f"at most {MAX_ENUMERATED_CLASSES}",
         )

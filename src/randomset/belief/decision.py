@@ -1,7 +1,7 @@
-"""Decisions: one class, a set of classes, an action with a cost, or none.
+"""Decision rules that return a class, a set of classes, an action with a cost, or a rejection.
 
-Set-valued results are boolean masks (…, N), or (…, actions) with a cost matrix. Without one, the actions are
-the classes themselves, a wrong one costs 1 and the right one 0.
+Set-valued results are boolean masks (…, N), or (…, actions) with a cost matrix. Without a cost matrix, the
+actions are the classes, with zero-one cost.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ __all__ = [
     "utility",
 ]
 
-_ROUNDING = 1e-6  # a difference smaller than this does not dominate
+_ROUNDING = 1e-6  # smaller differences do not count as dominance
 
 
 def pignistic_decision(mass: Tensor, budget: Budget | BudgetOperators) -> Tensor:
@@ -58,8 +58,8 @@ def reject(
 ) -> Tensor:
     """The pignistic decision where its probability reaches `level`, else −1: (…, |O|) → (…), integers.
 
-    With `by="lower"` its lower probability must reach the level: the cautious choice, which abstains also
-    where the evidence is missing rather than conflicting.
+    With `by="lower"` its lower probability must reach the level: more cautious, because it also abstains
+    where evidence is missing rather than conflicting.
 
     >>> mass = torch.tensor([[0.5, 0.0, 0.1, 0.4], [0.4, 0.3, 0.3, 0.0]])
     >>> reject(mass, Budget.from_sets([{0, 1}], 3), level=0.6)
@@ -75,11 +75,11 @@ def reject(
 
 
 def interval_dominance(mass: Tensor, budget: Budget | BudgetOperators, cost: Tensor | None = None) -> Tensor:
-    """The actions that no other beats in every case of its interval: (…, |O|) → (…, actions), boolean.
+    """The actions that are not interval-dominated: (…, |O|) → (…, actions), boolean.
 
-    An action stays unless the upper expected cost of another is below its own lower one; for classes,
-    unless the lower probability of another exceeds its own upper one. So while no class has a lower
-    probability, all of them stay, even one with the upper probability 0; `e_admissibility` is finer.
+    An action is dominated if the upper expected cost of another is below its lower one; a class, if the lower
+    probability of another exceeds its upper one. If all lower probabilities are 0, no class is dominated,
+    not even one with upper probability 0; `e_admissibility` is stricter.
 
     >>> mass = torch.tensor([[0.5, 0.0, 0.1, 0.4], [0.1, 0.0, 0.1, 0.8]])
     >>> interval_dominance(mass, Budget.from_sets([{0, 1}], 3))
@@ -95,10 +95,10 @@ def interval_dominance(mass: Tensor, budget: Budget | BudgetOperators, cost: Ten
 
 
 def maximality(mass: Tensor, budget: Budget | BudgetOperators, cost: Tensor | None = None) -> Tensor:
-    """The actions that no other beats under every probability of the credal set: (…, actions), boolean.
+    """The actions that no other beats under every probability in the credal set: (…, actions), boolean.
 
-    Action a falls if some b has a lower expectation of cost(a) − cost(b) above 0. For classes with the
-    plain cost that is the same as `interval_dominance`; with a cost matrix it keeps fewer actions.
+    Action a is dropped if the lower expectation of cost(a) − cost(b) is positive for some b. With zero-one
+    cost this equals `interval_dominance`; with a cost matrix it keeps fewer actions.
 
     >>> mass, budget = torch.tensor([0.2, 0.1, 0.0, 0.7]), Budget.from_sets([{0, 1}], 3)
     >>> cost = torch.tensor([[0.0, 1.0, 1.0], [0.1, 1.1, 1.1], [1.0, 0.0, 1.0]])
@@ -109,16 +109,16 @@ def maximality(mass: Tensor, budget: Budget | BudgetOperators, cost: Tensor | No
         return interval_dominance(mass, budget)
     cost = _matrix(cost, checked_operators(mass, budget, "masses").budget.num_classes)
     beaten = torch.zeros(*mass.shape[:-1], len(cost), dtype=torch.bool, device=mass.device)
-    for rival in cost:
-        beaten |= expectation_bounds(cost - rival, mass, budget)[0] > _ROUNDING
+    for alternative in cost:
+        beaten |= expectation_bounds(cost - alternative, mass, budget)[0] > _ROUNDING
     return ~beaten
 
 
 def e_admissibility(mass: Tensor, budget: Budget | BudgetOperators) -> Tensor:
-    """The classes that are most likely under some probability of the credal set: (…, N), boolean.
+    """The classes that are most probable under some probability in the credal set: (…, N), boolean.
 
-    Class c is best for some P iff it is when c takes all the mass that it can, Pl({c}), and the other sets
-    can be shared out below that: Bel(A) ≤ |A| · Pl({c}) for all A without c. Up to 12 classes.
+    Class c is E-admissible iff it is most probable when it takes all mass it can, Pl({c}), and the rest is
+    distributed below that level: Bel(A) ≤ |A| · Pl({c}) for all A without c. Up to 12 classes.
 
     >>> e_admissibility(torch.tensor([0.2, 0.3, 0.1, 0.4]), Budget.from_sets([{1, 2}], 3))
     tensor([False,  True,  True])
@@ -130,20 +130,18 @@ def e_admissibility(mass: Tensor, budget: Budget | BudgetOperators) -> Tensor:
             "too many classes for E-admissibility",
             got=f"{n} classes",
             expected=f"at most {MAX_ENUMERATED_CLASSES}",
-            remedy="Use maximality, which needs no enumeration and keeps every E-admissible class",
+            remedy="Use maximality, which keeps every E-admissible class and scales to any number",
         )
     transform = enumeration(operators)
     code = torch.arange(2**n, device=mass.device)
     contains = (code >> torch.arange(n, device=mass.device)[:, None]) & 1 == 1  # (N, 2^N)
     size = contains.sum(0).clamp_min(1)
 
-    def columns(mass: Tensor) -> Tensor:
+    def required_level(mass: Tensor) -> Tensor:
         level = transform.add_subsets(transform.all_sets(mass)) / size[:, None]
-        least = [level[~holds].amax(0) for holds in contains]
-        return torch.stack(least)
+        return torch.stack([level[~with_class].amax(0) for with_class in contains])
 
-    reachable = upper_from_mass(mass, budget)
-    return reachable >= over_sets(columns, mass, 2 * 2**n) - _ROUNDING
+    return upper_from_mass(mass, budget) >= over_sets(required_level, mass, 2 * 2**n) - _ROUNDING
 
 
 def hurwicz(
@@ -152,10 +150,10 @@ def hurwicz(
     optimism: float = 0.5,
     cost: Tensor | None = None,
 ) -> Tensor:
-    """The best action when the two ends of each interval are weighed by `optimism`: (…), integers.
+    """The Hurwicz rule, which weights the two ends of each interval by `optimism`: (…), integers.
 
     Classes: argmax of optimism · upper + (1 − optimism) · lower; with costs: argmin of
-    optimism · lower + (1 − optimism) · upper. 0 is the cautious end, 1 the hopeful one.
+    optimism · lower + (1 − optimism) · upper. 0 is pessimistic, 1 optimistic.
 
     >>> mass, budget = torch.tensor([0.45, 0.0, 0.15, 0.4]), Budget.from_sets([{1, 2}], 3)
     >>> hurwicz(mass, budget, optimism=0.0), hurwicz(mass, budget, optimism=1.0)
@@ -173,7 +171,7 @@ def hurwicz(
 def minimum_expected_cost(mass: Tensor, budget: Budget | BudgetOperators, cost: Tensor) -> Tensor:
     """The action with the smallest expected cost under the pignistic probability: (…), integers.
 
-    `cost` (actions, N) says what an action costs when a class is true.
+    `cost` (actions, N) is the cost of each action for each true class.
 
     >>> mass, budget = torch.tensor([0.5, 0.0, 0.1, 0.4]), Budget.from_sets([{0, 1}], 3)
     >>> minimum_expected_cost(mass, budget, torch.tensor([[0.0, 1.0, 50.0], [1.0, 1.0, 0.0]]))
@@ -186,10 +184,10 @@ def minimum_expected_cost(mass: Tensor, budget: Budget | BudgetOperators, cost: 
 
 
 def utility(decisions: Tensor, labels: Tensor, kind: Literal["discounted", "u65", "u80"] = "u65") -> Tensor:
-    """Score set-valued decisions: masks (…, N) and labels (…) → utilities (…), 0 where the label is missed.
+    """Utility of set-valued decisions: masks (…, N) and labels (…) → (…), 0 where the set misses the label.
 
-    With x = 1/|set|: the discounted accuracy is x; u65 = 1.6 x − 0.6 x² gives 0.65 for a pair that holds
-    the label, and u80 = 2.2 x − 1.2 x² gives 0.8, for users who value caution more.
+    With x = 1/|set|: the discounted accuracy is x; u65 = 1.6 x − 0.6 x² gives 0.65 to a pair that contains
+    the label, and u80 = 2.2 x − 1.2 x² gives 0.8, to reward caution more.
 
     >>> decisions = torch.tensor([[True, True, False], [True, False, False], [False, True, True]])
     >>> utility(decisions, torch.tensor([0, 0, 0]), "u80")
@@ -197,7 +195,7 @@ def utility(decisions: Tensor, labels: Tensor, kind: Literal["discounted", "u65"
     """
     if decisions.dtype != torch.bool or decisions.shape[:-1] != labels.shape:
         raise ShapeError(
-            "the decisions do not fit the labels",
+            "the decisions do not match the labels",
             got=f"{decisions.dtype} {tuple(decisions.shape)} and {tuple(labels.shape)}",
             expected="torch.bool (…, N) and (…)",
         )
@@ -208,19 +206,19 @@ def utility(decisions: Tensor, labels: Tensor, kind: Literal["discounted", "u65"
         raise RandomSetError("unknown utility", got=kind, expected="'discounted', 'u65' or 'u80'")
     linear, square = {"discounted": (1.0, 0.0), "u65": (1.6, 0.6), "u80": (2.2, 1.2)}[kind]
     x = 1 / decisions.sum(-1).clamp_min(1)
-    right = decisions.gather(-1, labels.long().unsqueeze(-1)).squeeze(-1)
-    return torch.where(right, linear * x - square * x * x, 0.0)
+    correct = decisions.gather(-1, labels.long().unsqueeze(-1)).squeeze(-1)
+    return torch.where(correct, linear * x - square * x * x, 0.0)
 
 
 def _matrix(cost: Tensor, num_classes: int) -> Tensor:
     cost = checked_cost(cost, num_classes)
     if cost.dim() != 2:
         raise ShapeError(
-            "the costs are not a matrix", got=str(tuple(cost.shape)), expected=f"(actions, {num_classes})"
+            "the costs must be a matrix", got=str(tuple(cost.shape)), expected=f"(actions, {num_classes})"
         )
     return cost
 
 
 def _check_share(name: str, value: float) -> None:
     if not isinstance(value, numbers.Real) or not 0 <= value <= 1:
-        raise RandomSetError(f"the {name} is out of range", got=value, expected="a number from 0 to 1")
+        raise RandomSetError(f"{name} is out of range", got=value, expected="a number from 0 to 1")

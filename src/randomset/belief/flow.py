@@ -1,89 +1,89 @@
-"""A small maximum flow: can the masses of the sets be shared out among their classes?"""
+"""A maximum flow that decides whether the masses of sets can be distributed among their classes."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
 
-__all__ = ["can_be_shared_out"]
+__all__ = ["can_be_distributed"]
 
-_NOTHING = 1e-13  # amounts below this are rounding
+_EPSILON = 1e-13  # smaller amounts are rounding errors
 
 
-def can_be_shared_out(
-    rest: Sequence[float], sets: Sequence[tuple[int, ...]], num_classes: int, tolerance: float
+def can_be_distributed(
+    difference: Sequence[float], sets: Sequence[tuple[int, ...]], num_classes: int, tolerance: float
 ) -> bool:
-    """Whether each class c can take in −rest[c] from the sets that contain it, and nothing is left.
+    """Return whether the masses of the sets can be distributed among their classes to fill every class.
 
-    The first `num_classes` entries of `rest` are m({c}) − P(c): what the class must still receive,
-    negative. The others are the masses of the sets. Breadth-first augmenting paths, so that the number
-    of steps does not depend on the capacities.
+    The first `num_classes` entries of `difference` are m({c}) − P(c), minus the capacity of class c; the
+    others are the masses of the sets. Augmenting paths are found breadth-first, so the number of steps does
+    not depend on the capacities.
 
-    >>> can_be_shared_out([-0.2, -0.2, 0.0, 0.4], [(0,), (1,), (2,), (0, 1)], 3, 1e-9)
+    >>> can_be_distributed([-0.2, -0.2, 0.0, 0.4], [(0,), (1,), (2,), (0, 1)], 3, 1e-9)
     True
-    >>> can_be_shared_out([-0.2, 0.0, -0.2, 0.4], [(0,), (1,), (2,), (0, 1)], 3, 1e-9)
+    >>> can_be_distributed([-0.2, 0.0, -0.2, 0.4], [(0,), (1,), (2,), (0, 1)], 3, 1e-9)
     False
     """
-    room = [-value for value in rest[:num_classes]]
-    if min(room) < -tolerance:
+    capacity = [-value for value in difference[:num_classes]]
+    if min(capacity) < -tolerance:
         return False
     supply = {
-        k: rest[k]
+        k: difference[k]
         for k in range(num_classes, len(sets))
-        if rest[k] > _NOTHING and len(sets[k]) < num_classes  # Θ fits wherever there is room
+        if difference[k] > _EPSILON and len(sets[k]) < num_classes  # Θ can fill any class
     }
-    given: dict[int, dict[int, float]] = {c: {} for c in range(num_classes)}  # class -> set -> amount
-    left = sum(supply.values())
+    flow: dict[int, dict[int, float]] = {c: {} for c in range(num_classes)}  # class -> set -> amount
+    remaining = sum(supply.values())
     for k in supply:
-        while supply[k] > _NOTHING and left > tolerance:
-            path = _augmenting_path(k, sets, room, given)
+        while supply[k] > _EPSILON and remaining > tolerance:
+            path = _augmenting_path(k, sets, capacity, flow)
             if path is None:
                 break
-            amount = min(supply[k], room[path[-1][1]], *(given[c][b] for b, c in _returns(path)))
+            amount = min(supply[k], capacity[path[-1][1]], *(flow[c][b] for b, c in _backward(path)))
             for b, c in path:
-                given[c][b] = given[c].get(b, 0.0) + amount
-            for b, c in _returns(path):
-                given[c][b] -= amount
-                if given[c][b] <= _NOTHING:
-                    del given[c][b]
-            room[path[-1][1]] -= amount
+                flow[c][b] = flow[c].get(b, 0.0) + amount
+            for b, c in _backward(path):
+                flow[c][b] -= amount
+                if flow[c][b] <= _EPSILON:
+                    del flow[c][b]
+            capacity[path[-1][1]] -= amount
             supply[k] -= amount
-            left -= amount
-    return left <= tolerance
+            remaining -= amount
+    return remaining <= tolerance
 
 
 def _augmenting_path(
     start: int,
     sets: Sequence[tuple[int, ...]],
-    room: list[float],
-    given: dict[int, dict[int, float]],
+    capacity: list[float],
+    flow: dict[int, dict[int, float]],
 ) -> list[tuple[int, int]] | None:
-    """Return the steps (set, class) of a shortest path from a set to a class with room.
+    """Return the steps (set, class) of a shortest path from a set to a class with free capacity.
 
-    Between two steps, the class of the first gives back what it had from the set of the second.
+    Between two steps, the class of the first returns flow to the set of the second.
     """
-    came: dict[int, tuple[int, int]] = {}  # class -> (set that reaches it, class before that set or −1)
+    parent: dict[int, tuple[int, int]] = {}  # class -> (set that reaches it, class before that set or −1)
     queue, seen = deque([(start, -1)]), {start}
     while queue:
         focal, previous = queue.popleft()
         for c in sets[focal]:
-            if c in came:
+            if c in parent:
                 continue
-            came[c] = (focal, previous)
-            if room[c] > _NOTHING:
+            parent[c] = (focal, previous)
+            if capacity[c] > _EPSILON:
                 path = []
                 while c != -1:
-                    focal, previous = came[c]
+                    focal, previous = parent[c]
                     path.append((focal, c))
                     c = previous
                 return path[::-1]
-            for other in given[c]:
-                if other not in seen:
-                    seen.add(other)
-                    queue.append((other, c))
+            for source in flow[c]:
+                if source not in seen:
+                    seen.add(source)
+                    queue.append((source, c))
     return None
 
 
-def _returns(path: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return the (set, class) pairs whose amount shrinks along a path."""
+def _backward(path: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the (set, class) pairs whose flow decreases along a path."""
     return [(path[i + 1][0], path[i][1]) for i in range(len(path) - 1)]

@@ -1,4 +1,4 @@
-"""What a family of focal sets holds: its classes and sets, their names, and where each stands."""
+"""Lookups in an ordered family of focal sets: names, indices and masks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["FocalSets"]
 
 
 class FocalSets:
-    """What can be asked of an ordered family of focal sets; `Budget` is the family that holds them."""
+    """Read-only view of an ordered family of focal sets; `Budget` adds construction and storage."""
 
     _classes: tuple[str, ...]
     _sets: tuple[tuple[int, ...], ...]
@@ -27,12 +27,12 @@ class FocalSets:
 
     @property
     def sets(self) -> tuple[tuple[int, ...], ...]:
-        """Every set as a sorted tuple of class indices, in the order of the network's outputs."""
+        """The sets as sorted tuples of class indices, in the order of the network's outputs."""
         return self._sets
 
     @cached_property
     def set_names(self) -> tuple[str, ...]:
-        """Every set in words, such as ``{cat, dog}``."""
+        """The sets as text, such as ``{cat, dog}``."""
         return tuple(braces(self._classes[c] for c in focal) for focal in self._sets)
 
     @property
@@ -46,19 +46,19 @@ class FocalSets:
         return len(self._sets) - len(self._classes)
 
     def __len__(self) -> int:
-        """Return |O| = N + K, the number of the network's outputs."""
+        """Return |O| = N + K, the number of network outputs."""
         return len(self._sets)
 
     def __iter__(self) -> Iterator[tuple[str, ...]]:
         """Iterate over the sets as tuples of class names."""
         return (self.names_of(k) for k in range(len(self)))
 
-    def names_of(self, position: int) -> tuple[str, ...]:
-        """Return the names of the classes in the set at a position."""
-        return tuple(self._classes[c] for c in self._sets[position])
+    def names_of(self, index: int) -> tuple[str, ...]:
+        """Return the class names of the set at an index."""
+        return tuple(self._classes[c] for c in self._sets[index])
 
     def index(self, members: Members) -> int:
-        """Return the position of a set of class names or indices."""
+        """Return the index of a set, given by class names or class indices."""
         focal = checked_set(members, self._classes, self._class_position)
         try:
             return self._position[focal]
@@ -95,7 +95,7 @@ class FocalSets:
         >>> Budget.from_sets([{0, 1, 2}], 3).is_downward_closed, Budget.powerset(3).is_downward_closed
         (False, True)
         """
-        # By induction it suffices that the subsets with one class less are there.
+        # By induction it suffices to check the subsets with one class less.
         return all(
             focal[:i] + focal[i + 1 :] in self._position
             for focal in self._sets[self.num_classes :]
@@ -103,7 +103,7 @@ class FocalSets:
         )
 
     def mask_from_sets(self, sets: Iterable[Members]) -> torch.Tensor:
-        """Turn sets of class names or indices, in the budget or not, into a boolean mask (M × N).
+        """Convert M sets of class names or indices, in the budget or not, to a boolean mask (M × N).
 
         >>> from randomset import Budget
         >>> Budget.singletons("abc").mask_from_sets([{"a", "c"}, [1]]).tolist()

@@ -1,4 +1,4 @@
-"""Every question that one may ask of a batch of belief functions, answered when first asked."""
+"""Properties of a batch of belief functions, computed on first access."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _T = TypeVar("_T")
 
 
 class _lazy(Generic[_T]):
-    """A property that is computed once; unlike `functools.cached_property` it compiles, having no lock."""
+    """A cached property without the lock of `functools.cached_property`, which does not compile."""
 
     def __init__(self, function: Callable[[Any], _T]) -> None:
         self.function, self.name, self.__doc__ = function, function.__name__, function.__doc__
@@ -34,11 +34,11 @@ class _lazy(Generic[_T]):
 
 
 class BeliefFunctions:
-    """What can be asked of masses (…, |O|) over a budget with Θ; `RandomSet` is the batch that holds them."""
+    """Read-only view of masses (…, |O|) over a budget with Θ; `RandomSet` adds construction and storage."""
 
     mass: Tensor
     budget: Budget
-    _family: Budget | BudgetOperators  # the budget, or the operators that a network holds of it
+    _family: Budget | BudgetOperators  # the budget, or a network's operators for it
 
     # -- the belief function --------------------------------------------------------------------
 
@@ -59,7 +59,7 @@ class BeliefFunctions:
 
     @_lazy
     def pignistic(self) -> Tensor:
-        """BetP, the central probability of every class: (…, N)."""
+        """BetP, the pignistic probability of every class: (…, N)."""
         return measures.pignistic_from_mass(self.mass, self._family)
 
     @_lazy
@@ -81,19 +81,19 @@ class BeliefFunctions:
 
     @property
     def labels(self) -> Tensor:
-        """The most likely class under BetP: (…), integers."""
+        """The most probable class under BetP: (…), integers."""
         return self._top[1]
 
     @property
     def confidence(self) -> Tensor:
-        """BetP of that class: (…)."""
+        """BetP of the predicted class: (…)."""
         return self._top[0]
 
     @_lazy
     def credal_width(self) -> Tensor:
-        """Upper minus lower probability of the sample's own most likely class (Eq. 8): (…)."""
-        at = self.labels.unsqueeze(-1)
-        return (self.upper.gather(-1, at) - self.lower.gather(-1, at)).squeeze(-1)
+        """Upper minus lower probability of the predicted class (Eq. 8): (…)."""
+        label = self.labels.unsqueeze(-1)
+        return (self.upper.gather(-1, label) - self.lower.gather(-1, label)).squeeze(-1)
 
     @_lazy
     def entropy(self) -> Tensor:
@@ -120,10 +120,10 @@ class BeliefFunctions:
         """The smallest entropy in the credal set, in bits, up to 8 classes: (…)."""
         return measures.lower_entropy(self.mass, self._family)
 
-    # -- questions ------------------------------------------------------------------------------
+    # -- credal set and decisions ---------------------------------------------------------------
 
     def bounds(self, sets: Tensor | Iterable[Members]) -> tuple[Tensor, Tensor]:
-        """Lower and upper probability of any sets of classes: see `set_bounds`."""
+        """Lower and upper probability of arbitrary sets of classes: see `set_bounds`."""
         return credal.set_bounds(self.mass, self._family, sets)
 
     def cost_bounds(self, cost: Tensor) -> tuple[Tensor, Tensor]:
@@ -143,9 +143,9 @@ class BeliefFunctions:
         rule: Literal["dominance", "maximality", "e-admissibility"] = "dominance",
         cost: Tensor | None = None,
     ) -> Tensor:
-        """The classes, or with a cost matrix the actions, that a cautious decision leaves: a mask.
+        """Mask of the classes, or with a cost matrix the actions, that a set-valued decision rule keeps.
 
-        See `decision` for the rules and for those that choose a single action.
+        See `decision` for these rules and for rules that choose a single action.
         """
         if rule == "dominance":
             return decision.interval_dominance(self.mass, self._family, cost)
@@ -164,15 +164,15 @@ class BeliefFunctions:
         return decision.reject(self.mass, self._family, level, by)
 
     def names(self, decisions: Tensor) -> list[Any]:
-        """Name decisions: labels (None for −1), or masks over the classes as tuples of names."""
+        """Convert decisions to names: labels to a name (None for −1), masks to a tuple of names."""
         classes = self.budget.classes
         if decisions.dtype == torch.bool:
             if decisions.shape[-1:] != (len(classes),):
                 raise ShapeError(
-                    "the mask is not one over the classes",
+                    "the mask does not match the classes",
                     got=f"shape {tuple(decisions.shape)}",
                     expected=f"(…, {len(classes)})",
-                    remedy="Actions of a cost matrix have no names here: decisions.nonzero() lists them",
+                    remedy="For actions of a cost matrix, use decisions.nonzero()",
                 )
             rows = decisions.reshape(-1, len(classes)).tolist()
             return [tuple(c for c, kept in zip(classes, row, strict=True) if kept) for row in rows]

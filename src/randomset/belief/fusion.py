@@ -1,7 +1,7 @@
-"""Fusion: belief functions of several models or sensors about the same thing, combined into one.
+"""Fusion: combine the belief functions of several models or sensors into one.
 
-The result lives on its own budget: the sources' sets closed under the rule's intersections, or, for the
-disjunctive rule, under unions.
+The result has its own budget: the sets of all sources, closed under intersection or, for the disjunctive
+rule, under union.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = [
 Family = Budget | BudgetOperators
 
 MAX_SETS = 2**16
-"""How many sets the budget of a fused result may have."""
+"""Largest number of sets in the budget of a fused result."""
 
 
 class Fused(NamedTuple):
@@ -46,9 +46,9 @@ class Fused(NamedTuple):
 
 
 def conjunctive(masses: Sequence[Tensor], budgets: Sequence[Family], *, max_sets: int = MAX_SETS) -> Fused:
-    """Conjunctive rule without normalisation: m(C) = Σ_{A ∩ B = C} m₁(A) m₂(B); all sources are right.
+    """Unnormalised conjunctive rule, for reliable sources: m(C) = Σ_{A ∩ B = C} m₁(A) m₂(B).
 
-    The mass of ∅ is the `conflict`; the others sum to 1 − conflict.
+    The mass of ∅ is the `conflict`; the other masses sum to 1 − conflict.
 
     >>> budget = Budget.from_sets([{"a", "b"}, {"b", "c"}], "abc")
     >>> one, two = torch.tensor([0.0, 0.0, 0.0, 1.0, 0.0]), torch.tensor([0.4, 0.0, 0.0, 0.0, 0.6])
@@ -64,30 +64,30 @@ def conjunctive(masses: Sequence[Tensor], budgets: Sequence[Family], *, max_sets
 
 
 def dempster(masses: Sequence[Tensor], budgets: Sequence[Family], *, max_sets: int = MAX_SETS) -> Fused:
-    """Dempster's rule: the conjunctive rule, divided by 1 − conflict; for reliable, independent sources.
+    """Dempster's rule, for reliable, independent sources: the conjunctive rule divided by 1 − conflict.
 
     >>> budget = Budget.singletons("ab").with_universal_set()
     >>> dempster([torch.tensor([0.6, 0.0, 0.4]), torch.tensor([0.0, 0.5, 0.5])], [budget, budget]).mass
     tensor([0.4286, 0.2857, 0.2857])
     """
     mass, budget, conflict = conjunctive(masses, budgets, max_sets=max_sets)
-    agreed = mass.sum(-1, keepdim=True)
-    # The fast transform subtracts: what is left of a complete contradiction is rounding.
+    agreement = mass.sum(-1, keepdim=True)
+    # The fast transform subtracts, so total conflict leaves rounding errors.
     fast = budget.operators_on(mass.device).transform is not None
-    least = 8 * torch.finfo(mass.dtype).eps if fast else 0.0
-    if not torch.compiler.is_compiling() and (agreed <= least).any():
-        where = tuple((agreed.squeeze(-1) <= least).nonzero()[0].tolist())
+    threshold = 8 * torch.finfo(mass.dtype).eps if fast else 0.0
+    if not torch.compiler.is_compiling() and (agreement <= threshold).any():
+        index = tuple((agreement.squeeze(-1) <= threshold).nonzero()[0].tolist())
         raise InvalidBeliefError(
-            "the sources contradict each other completely",
-            got=f"conflict 1{in_sample(where)}",
+            "the sources are in total conflict",
+            got=f"conflict 1{in_sample(index)}",
             expected="at least one set that all sources allow",
-            remedy="Discount the sources first, or use yager, which turns conflict into ignorance",
+            remedy="Discount the sources first, or use yager, which assigns the conflict to Θ",
         )
-    return Fused(mass / agreed, budget, conflict)
+    return Fused(mass / agreement, budget, conflict)
 
 
 def yager(masses: Sequence[Tensor], budgets: Sequence[Family], *, max_sets: int = MAX_SETS) -> Fused:
-    """Yager's rule: the conjunctive rule with the conflict given to Θ, as ignorance.
+    """Yager's rule: the conjunctive rule with the conflict assigned to Θ, as ignorance.
 
     >>> budget = Budget.singletons("ab").with_universal_set()
     >>> yager([torch.tensor([0.6, 0.0, 0.4]), torch.tensor([0.0, 0.5, 0.5])], [budget, budget]).mass
@@ -100,9 +100,9 @@ def yager(masses: Sequence[Tensor], budgets: Sequence[Family], *, max_sets: int 
 
 
 def disjunctive(masses: Sequence[Tensor], budgets: Sequence[Family], *, max_sets: int = MAX_SETS) -> Fused:
-    """Disjunctive rule: m(C) = Σ_{A ∪ B = C} m₁(A) m₂(B); at least one source is right.
+    """Disjunctive rule, if at least one source is reliable: m(C) = Σ_{A ∪ B = C} m₁(A) m₂(B).
 
-    Every budget holds the singletons, whose unions are all sets: the result lives on the power set.
+    Every budget contains the singletons, whose unions are all sets: the result is over the power set.
 
     >>> budget = Budget.singletons("ab").with_universal_set()
     >>> disjunctive([torch.tensor([0.6, 0.0, 0.4]), torch.tensor([0.5, 0.5, 0.0])], [budget, budget]).mass
@@ -112,28 +112,25 @@ def disjunctive(masses: Sequence[Tensor], budgets: Sequence[Family], *, max_sets
     classes = families[0].classes
     if 2 ** len(classes) - 1 > max_sets:
         raise _too_many(f"the power set of {len(classes)} classes", max_sets)
-    everything = _powerset(classes)
-    lifted = [_lift(m, b, everything) for m, b in zip(masses, families, strict=True)]
-    transform = everything.operators_on(lifted[0].device).transform
+    powerset = _powerset(classes)
+    lifted = [_lift(m, b, powerset) for m, b in zip(masses, families, strict=True)]
+    transform = powerset.operators_on(lifted[0].device).transform
     assert transform is not None
 
     def columns(stacked: Tensor) -> Tensor:
         # Bel of the result is the product of the sources' Bel.
-        product = None
-        for mass in stacked.chunk(len(lifted)):
-            belief = transform.add_subsets(transform.all_sets(mass))
-            product = belief if product is None else product * belief
-        assert product is not None
+        beliefs = (transform.add_subsets(transform.all_sets(mass)) for mass in stacked.chunk(len(lifted)))
+        product = reduce(torch.mul, beliefs)
         return transform.in_budget(transform.add_subsets(product.clone(), sign=-1)).clamp_min(0)
 
     joint_shape(*(mass.shape[:-1] for mass in lifted))
     stacked = torch.cat(torch.broadcast_tensors(*lifted), -1)
-    mass = over_sets(columns, stacked, 4 * len(everything))
-    return Fused(mass, everything, torch.zeros_like(mass[..., 0]))
+    mass = over_sets(columns, stacked, 4 * len(powerset))
+    return Fused(mass, powerset, torch.zeros_like(mass[..., 0]))
 
 
 def discount(mass: Tensor, budget: Family, reliability: float | Tensor) -> Tensor:
-    """Discounting: m'(A) = r m(A), and Θ gets the rest, 1 − r: (…, |O|) → masses over the budget with Θ.
+    """Discounting: m'(A) = r m(A), and 1 − r more on Θ: (…, |O|) → masses over the budget with Θ.
 
     `reliability` is a number or a tensor (…), in [0, 1].
 
@@ -144,7 +141,7 @@ def discount(mass: Tensor, budget: Family, reliability: float | Tensor) -> Tenso
     weight = torch.as_tensor(reliability, dtype=mass.dtype, device=mass.device).unsqueeze(-1)
     if not torch.compiler.is_compiling() and not ((weight >= 0) & (weight <= 1)).all():
         got = weight[~((weight >= 0) & (weight <= 1))][0].item()
-        raise RandomSetError("the reliability is out of range", got=got, expected="0 to 1")
+        raise RandomSetError("reliability is out of range", got=got, expected="0 to 1")
     joint_shape(mass.shape[:-1], weight.shape[:-1])
     mass = _lift(mass, family, family.with_universal_set()) * weight
     return torch.cat((mass[..., :-1], mass[..., -1:] + (1 - weight)), -1)
@@ -152,7 +149,7 @@ def discount(mass: Tensor, budget: Family, reliability: float | Tensor) -> Tenso
 
 @lru_cache(maxsize=32)
 def intersection_closure(budget: Budget, *, max_sets: int = MAX_SETS) -> Budget:
-    """The smallest budget that holds this one and the intersection of any two of its sets.
+    """Return the smallest budget that contains this one and is closed under intersection.
 
     >>> intersection_closure(Budget.from_sets([{0, 1, 2}, {1, 2, 3}], 4))
     Budget(4 classes, 3 sets: {1, 2}, {0, 1, 2}, {1, 2, 3})
@@ -161,15 +158,15 @@ def intersection_closure(budget: Budget, *, max_sets: int = MAX_SETS) -> Budget:
         return budget
     closed = {frozenset(focal) for focal in budget.sets}
     by_class: list[set[frozenset[int]]] = [set() for _ in budget.classes]
-    waiting = [focal for focal in closed if len(focal) > 1]
-    while waiting:
-        focal = waiting.pop()
-        partners = set().union(*(by_class[c] for c in focal))
+    pending = [focal for focal in closed if len(focal) > 1]
+    while pending:
+        focal = pending.pop()
+        overlapping = set().union(*(by_class[c] for c in focal))
         for c in focal:
             by_class[c].add(focal)
-        for common in {focal & partner for partner in partners} - closed:
-            closed.add(common)
-            waiting.append(common)
+        for intersection in {focal & second for second in overlapping} - closed:
+            closed.add(intersection)
+            pending.append(intersection)
         if len(closed) > max_sets:
             raise _too_many("the closure of the budget under intersection", max_sets)
     return Budget.from_sets(closed, budget.classes)
@@ -178,14 +175,14 @@ def intersection_closure(budget: Budget, *, max_sets: int = MAX_SETS) -> Budget:
 def _checked(masses: Sequence[Tensor], budgets: Sequence[Family]) -> list[Budget]:
     if len(masses) != len(budgets) or not masses:
         raise ShapeError(
-            "fusion needs one budget for each source",
+            "fusion needs one budget per source",
             got=f"{len(masses)} masses and {len(budgets)} budgets",
         )
     families = [checked_operators(m, b, "masses").budget for m, b in zip(masses, budgets, strict=True)]
     for family in families:
         if family.classes != families[0].classes:
             raise BudgetError(
-                "the sources speak of different classes",
+                "the sources have different classes",
                 got=family.classes,
                 expected=repr(families[0].classes),
             )
@@ -203,28 +200,27 @@ def _powerset(classes: tuple[str, ...]) -> Budget:
 
 
 def _lift(mass: Tensor, budget: Budget, larger: Budget) -> Tensor:
-    """Write masses over a larger budget."""
+    """Express masses over a larger budget."""
     if budget is larger or budget == larger:
         return mass
     if len(larger) == len(budget) + 1 and larger is budget.with_universal_set():
         return torch.nn.functional.pad(mass, (0, 1))
-    place = _places(budget, larger).to(mass.device)
-    return mass.new_zeros(*mass.shape[:-1], len(larger)).index_copy(-1, place, mass)
+    index = _indices(budget, larger).to(mass.device)
+    return mass.new_zeros(*mass.shape[:-1], len(larger)).index_copy(-1, index, mass)
 
 
 @lru_cache(maxsize=32)
-def _places(budget: Budget, larger: Budget) -> Tensor:
-    position = {focal: k for k, focal in enumerate(larger.sets)}
+def _indices(budget: Budget, larger: Budget) -> Tensor:
     with outside_modes():
-        return torch.tensor([position[focal] for focal in budget.sets])
+        return torch.tensor([larger._position[focal] for focal in budget.sets])
 
 
 def _intersect(one: Tensor, two: Tensor, closed: Budget) -> Tensor:
-    """Combine two masses over a budget that holds the intersections of its sets."""
+    """Combine two masses over a budget that is closed under intersection."""
     joint_shape(one.shape[:-1], two.shape[:-1])
     transform = closed.operators_on(one.device).transform
     if transform is None:
-        left, right, result = (part.to(one.device) for part in _meetings(closed))
+        left, right, result = (index.to(one.device) for index in _intersections(closed))
 
         def columns(stacked: Tensor) -> Tensor:
             first, second = stacked.chunk(2)
@@ -245,19 +241,19 @@ def _intersect(one: Tensor, two: Tensor, closed: Budget) -> Tensor:
 
 
 @lru_cache(maxsize=32)
-def _meetings(closed: Budget) -> tuple[Tensor, Tensor, Tensor]:
-    """Return all pairs of sets that meet, and the position of each pair's intersection."""
-    position = {frozenset(focal): k for k, focal in enumerate(closed.sets)}
-    sets = list(position)
+def _intersections(closed: Budget) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the indices of all pairs of intersecting sets, and of their intersections."""
+    index = {frozenset(focal): k for k, focal in enumerate(closed.sets)}
+    sets = list(index)
     with outside_modes():
         left, right, _ = intersection_pairs(closed)
         pairs = zip(left.tolist(), right.tolist(), strict=True)
-        return left, right, torch.tensor([position[sets[a] & sets[b]] for a, b in pairs])
+        return left, right, torch.tensor([index[sets[a] & sets[b]] for a, b in pairs])
 
 
 def _too_many(what: str, max_sets: int) -> BudgetError:
     return BudgetError(
         f"{what} is too large",
         expected=f"at most {max_sets} sets",
-        remedy="Combine budgets with fewer sets or classes; max_sets sets the bound",
+        remedy="Combine budgets with fewer sets or classes, or raise max_sets",
     )

@@ -1,4 +1,4 @@
-"""Labels of every kind as belief vectors: the targets that a random-set network learns from."""
+"""Belief vectors from labels of any kind: the training targets of a random-set network."""
 
 from __future__ import annotations
 
@@ -28,32 +28,32 @@ def belief_from_classes(
 ) -> Tensor:
     """Encode class indices: Bel(A) = 1 iff the class is in A, else 0 (Section 3.1): (…) → (…, |O|).
 
-    Whatever the budget, the encoding of c inverts to m({c}) = 1 and zero elsewhere.
+    For any budget, the encoding of c inverts to m({c}) = 1 and zero elsewhere.
 
     >>> budget = Budget.from_sets([{"cat", "dog"}], ["cat", "dog", "car"])
     >>> belief_from_classes(torch.tensor([0, 2]), budget)
     tensor([[1., 0., 0., 1.],
             [0., 0., 1., 0.]])
     """
-    remedy = "Sets of class names go to belief_from_label_sets"
+    remedy = "For sets of class names, use belief_from_label_sets"
     labels = as_numbers(labels, "class labels", LabelError, remedy)
     n = operators_of(budget, labels).budget.num_classes
     if labels.is_floating_point() or labels.dtype == torch.bool or labels.is_complex():
         raise LabelError(
-            "class labels are not integers",
+            "class labels must be integers",
             got=str(labels.dtype),
             expected="an integer tensor of class indices",
-            remedy="Sets of classes go to belief_from_label_sets, distributions to belief_from_probabilities",
+            remedy="Use belief_from_label_sets for sets, belief_from_probabilities for distributions",
         )
     if not torch.compiler.is_compiling():
         outside = (labels.long() < 0) | (labels.long() >= n)
         if outside.any():
-            where = tuple(outside.nonzero()[0].tolist())
+            index = tuple(outside.nonzero()[0].tolist())
             raise LabelError(
                 "a label is not a class index",
-                got=f"{labels[where].item()}{in_sample(where)}",
+                got=f"{labels[index].item()}{in_sample(index)}",
                 expected=f"0 to {n - 1}",
-                remedy="Leave samples without a label out, or label them with the set of all classes",
+                remedy="Drop unlabelled samples, or label them with the set of all classes",
             )
     one_hot = torch.nn.functional.one_hot(labels.long(), n)
     return _belief(one_hot.to(dtype or torch.get_default_dtype()), budget)
@@ -66,9 +66,9 @@ def belief_from_label_sets(
 ) -> Tensor:
     """Encode set-valued labels, "cat or dog": Bel(A) = 1 iff the label set ⊆ A: (…, N) → (…, |O|).
 
-    `label_sets` is a boolean mask over the classes, or a list of sets of names or indices. If the label
-    set itself is not in the budget, every set around it has belief 1; where several smallest ones
-    exist, that is no belief function any more (their masses overlap), though still a sound target.
+    `label_sets` is a boolean mask over the classes, or a list of sets of names or indices. If a label set is
+    not in the budget, each of its supersets still has belief 1. If several of them are minimal, the result
+    is not a belief function, but still a sound training target.
 
     >>> budget = Budget.from_sets([{"cat", "dog"}], ["cat", "dog", "car"])
     >>> belief_from_label_sets([{"cat", "dog"}, {"car"}], budget)
@@ -83,19 +83,19 @@ def belief_from_label_sets(
     n = operators.budget.num_classes
     if label_sets.dtype != torch.bool or label_sets.dim() == 0 or label_sets.shape[-1] != n:
         raise ShapeError(
-            "set-valued labels are not a mask over the classes",
+            "set-valued labels must be a boolean mask over the classes",
             got=f"{label_sets.dtype} {tuple(label_sets.shape)}",
             expected=f"torch.bool (…, {n})",
-            remedy="Budget.mask_from_sets turns sets of names or indices into such a mask",
+            remedy="Budget.mask_from_sets converts sets of names or indices to a mask",
         )
     if not torch.compiler.is_compiling():
         empty = ~label_sets.any(-1)
         if empty.any():
-            where = empty.nonzero()[0].tolist() if empty.dim() else "the only label"
+            index = empty.nonzero()[0].tolist() if empty.dim() else "the only label"
             raise LabelError(
-                "a set-valued label names no class",
-                got=f"an empty set at {where}",
-                expected="at least one class; a label that says nothing names all of them",
+                "a set-valued label is empty",
+                got=f"an empty set at {index}",
+                expected="at least one class; all classes if nothing is known",
             )
     dtype = dtype or torch.get_default_dtype()
     inside = _belief(label_sets.to(torch.float32), operators)
@@ -103,9 +103,9 @@ def belief_from_label_sets(
 
 
 def belief_from_probabilities(probabilities: Tensor | Any, budget: Budget | BudgetOperators) -> Tensor:
-    """Encode soft labels, a distribution over the classes: Bel(A) = Σ_{c ∈ A} p(c): (…, N) → (…, |O|).
+    """Encode soft labels, distributions over the classes: Bel(A) = Σ_{c ∈ A} p(c): (…, N) → (…, |O|).
 
-    Soft labels that are masses over sets go to `belief_from_label_masses`.
+    For masses over sets, see `belief_from_label_masses`.
 
     >>> budget = Budget.from_sets([{"cat", "dog"}], ["cat", "dog", "car"])
     >>> belief_from_probabilities(torch.tensor([0.5, 0.25, 0.25]), budget)
@@ -121,10 +121,9 @@ def belief_from_probabilities(probabilities: Tensor | Any, budget: Budget | Budg
 
 
 def belief_from_label_masses(masses: Tensor | Any, budget: Budget | BudgetOperators) -> Tensor:
-    """Encode soft labels that are masses over sets, "0.7 cat, 0.3 cat or dog": (…, |O|) → (…, |O|).
+    """Encode masses over sets, "0.7 cat, 0.3 cat or dog": Bel(A) = Σ_{B ⊆ A} m(B): (…, |O|) → (…, |O|).
 
-    Bel(A) = Σ_{B ⊆ A} m(B). The masses may also have a last column for Θ, "anything", if the budget lacks
-    it: such mass supports no smaller set.
+    If the budget lacks Θ, the masses may have one more column for it; that mass supports no smaller set.
 
     >>> budget = Budget.from_sets([{"cat", "dog"}], ["cat", "dog", "car"])
     >>> belief_from_label_masses(torch.tensor([0.5, 0.0, 0.0, 0.25, 0.25]), budget)
@@ -147,32 +146,32 @@ def _belief(weights: Tensor, budget: Budget | BudgetOperators) -> Tensor:
 
 
 def check_distribution(values: Tensor, what: str = "probabilities", tolerance: float = 0.0) -> None:
-    """Refuse values that are not finite, are negative, or do not sum to one along the last dimension.
+    """Raise if values are not finite, negative, or do not sum to one along the last dimension.
 
-    By default the tolerance is what rounding in the tensor's own type explains.
+    The default tolerance depends on the precision of the dtype.
     """
     tolerance = tolerance or rounding(values.dtype)
     total = values.sum(-1)
-    bad = ~(((total - 1).abs() <= tolerance) & (values.amin(-1) >= -tolerance))  # NaN is bad, too
-    if not bad.any():
+    invalid = ~(((total - 1).abs() <= tolerance) & (values.amin(-1) >= -tolerance))  # true for NaN
+    if not invalid.any():
         return
-    where = tuple(bad.nonzero()[0].tolist())
-    sample, lowest = values[where], values[where].min().item()
-    place = in_sample(where)
+    index = tuple(invalid.nonzero()[0].tolist())
+    sample, lowest = values[index], values[index].min().item()
+    suffix = in_sample(index)
     if not sample.isfinite().all():
         value = sample[~sample.isfinite()][0].item()
         raise InvalidBeliefError(
-            f"the {what} are not finite", got=f"{value}{place}", expected="finite numbers"
+            f"the {what} are not finite", got=f"{value}{suffix}", expected="finite numbers"
         )
     if lowest < -tolerance:
         raise InvalidBeliefError(
-            f"the {what} are negative", got=f"{lowest:.6g}{place}", expected="numbers from 0 to 1"
+            f"the {what} are negative", got=f"{lowest:.6g}{suffix}", expected="numbers from 0 to 1"
         )
     raise InvalidBeliefError(
-        f"the {what} do not sum to one", got=f"{total[where].item():.6g}{place}", expected="a sum of 1"
+        f"the {what} do not sum to one", got=f"{total[index].item():.6g}{suffix}", expected="a sum of 1"
     )
 
 
 def rounding(dtype: torch.dtype) -> float:
-    """Return how far a sum of many numbers of a type may stray from one."""
+    """Return the tolerance for sums of many numbers of a dtype."""
     return {torch.float64: 1e-9, torch.float32: 1e-4}.get(dtype, 2e-2)

@@ -1,4 +1,4 @@
-"""Numbers that sum a belief function up: pignistic probability, entropy, non-specificity, discord."""
+"""Summary measures of a belief function: pignistic probability, entropy, non-specificity, discord."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def entropy(probabilities: Tensor, base: float = 2.0) -> Tensor:
     """
     _check_base(base)
     if not probabilities.dim():
-        raise ShapeError("these are no probabilities of classes", got="a single number", expected="(…, N)")
+        raise ShapeError("expected class probabilities", got="a single number", expected="(…, N)")
     check_last(probabilities, probabilities.shape[-1], "probabilities", "N classes")
     return over_sets(lambda p: _entropy(p, base), probabilities, 3 * probabilities.shape[-1]).squeeze(-1)
 
@@ -73,8 +73,8 @@ def nonspecificity(mass: Tensor, budget: Budget | BudgetOperators, base: float =
 def discord(mass: Tensor, budget: Budget | BudgetOperators, base: float = 2.0) -> Tensor:
     """Discord of Klir and Ramer, the conflict among the focal sets: (…, |O|) → (…).
 
-    D = −Σ_A m(A) log Σ_B m(B) |A ∩ B| / |B|, and the inner sum is BetP(A). It is the Shannon entropy if all
-    focal sets are singletons, and 0 if one set carries all the mass.
+    D = −Σ_A m(A) log Σ_B m(B) |A ∩ B| / |B|, where the inner sum is BetP(A). Equals the Shannon entropy if
+    all focal sets are singletons, and 0 if one set has all the mass.
 
     >>> discord(torch.tensor([0.5, 0.5, 0.0, 0.0]), Budget.from_sets([{0, 1}], 3))
     tensor(1.)
@@ -109,15 +109,15 @@ def lower_entropy(mass: Tensor, budget: Budget | BudgetOperators, base: float = 
     n = operators.budget.num_classes
     if n > MAX_VERTEX_CLASSES:
         raise RandomSetError(
-            "the smallest entropy is found among the vertices, and there are too many",
+            "too many classes for lower_entropy, which enumerates the vertices",
             got=f"{n} classes",
             expected=f"at most {MAX_VERTEX_CLASSES}",
-            remedy="upper_entropy and the entropy of BetP need no vertices",
+            remedy="Use upper_entropy or the entropy of BetP",
         )
 
     def columns(mass: Tensor) -> Tensor:
-        corners = credal_vertices(mass.T, operators)  # (R, N!, N)
-        return entropy(corners, base).amin(-1)[None]
+        vertices = credal_vertices(mass.T, operators)  # (R, N!, N)
+        return entropy(vertices, base).amin(-1)[None]
 
     return over_sets(columns, mass, 6 * n * math.factorial(n)).squeeze(-1)
 
@@ -125,12 +125,12 @@ def lower_entropy(mass: Tensor, budget: Budget | BudgetOperators, base: float = 
 def most_entropic(
     mass: Tensor, budget: Budget | BudgetOperators, *, tolerance: float = 1e-3, max_steps: int = 2000
 ) -> Tensor:
-    """The distribution of the largest entropy in the credal set: (…, |O|) → (…, N).
+    """The distribution with the largest entropy in the credal set: (…, |O|) → (…, N).
 
     Up to 12 classes it is exact (Meyerowitz, Richman and Walker 1994): the set with the largest Bel(A)/|A|
-    shares its belief equally, the rest is conditioned on that, and so on. Beyond, the concave problem
-    is solved by sharing out the mass of each set among its classes and multiplying the shares by
-    1 / p(c) until no distribution has an entropy larger by more than `tolerance` nats. No gradient.
+    distributes its belief equally, the rest is conditioned on that, and so on. Beyond 12 classes, mirror
+    descent on the shares of each set's mass solves the concave problem, until no distribution has an
+    entropy larger by more than `tolerance` nats. No gradient.
 
     >>> most_entropic(torch.tensor([0.5, 0.0, 0.1, 0.4]), Budget.from_sets([{0, 1}], 3))
     tensor([0.5000, 0.4000, 0.1000])
@@ -141,7 +141,7 @@ def most_entropic(
         if n <= MAX_ENUMERATED_CLASSES:
             return over_sets(lambda m: _level_by_level(m, operators), mass, 4 * 2**n)
         pairs = len(operators.members_of_set.column)
-        return over_sets(lambda m: _share_out(m, operators, tolerance, max_steps), mass, 3 * pairs)
+        return over_sets(lambda m: _mirror_descent(m, operators, tolerance, max_steps), mass, 3 * pairs)
 
 
 def _level_by_level(mass: Tensor, operators: BudgetOperators) -> Tensor:
@@ -151,48 +151,48 @@ def _level_by_level(mass: Tensor, operators: BudgetOperators) -> Tensor:
     code = torch.arange(2**n, device=mass.device)[:, None]
     bit = 1 << torch.arange(n, device=mass.device)[:, None]
     size = (code.T & bit > 0).sum(0)[:, None].to(mass.dtype)
-    left = torch.full_like(code[:1].expand(1, mass.shape[1]), 2**n - 1)  # classes without a probability
-    chosen = mass.new_zeros(n, mass.shape[1])
+    remaining = torch.full_like(code[:1].expand(1, mass.shape[1]), 2**n - 1)  # classes without a probability
+    p = mass.new_zeros(n, mass.shape[1])
     for _ in range(n):
-        outside = (code & ~left > 0) | (code == 0)
+        outside = (code & ~remaining > 0) | (code == 0)
         share = torch.where(outside, -1, belief / size.clamp_min(1))
         level, best = share.max(0, keepdim=True)
-        chosen = torch.where(best & bit > 0, level.clamp_min(0), chosen)
-        left = left & ~torch.where(left > 0, best, 0)
-        if not torch.compiler.is_compiling() and not (left > 0).any():
+        p = torch.where(best & bit > 0, level.clamp_min(0), p)
+        remaining = remaining & ~torch.where(remaining > 0, best, 0)
+        if not torch.compiler.is_compiling() and not (remaining > 0).any():
             break
         belief = belief.gather(0, code | best) - belief.gather(0, best)
-    return chosen / chosen.sum(0, keepdim=True)
+    return p / p.sum(0, keepdim=True)
 
 
-def _share_out(mass: Tensor, operators: BudgetOperators, tolerance: float, max_steps: int) -> Tensor:
-    """Mirror descent with step 1: negative entropy is 1-smooth relative to itself, so each step gains."""
+def _mirror_descent(mass: Tensor, operators: BudgetOperators, tolerance: float, max_steps: int) -> Tensor:
+    """Step size 1: negative entropy is 1-smooth relative to itself, so every step improves."""
     owner, member = operators.members_of_set.row, operators.members_of_set.column
     n, tiny = operators.budget.num_classes, torch.finfo(mass.dtype).tiny
     zero = mass.new_zeros(n, mass.shape[1])
     of_set = mass.index_select(0, owner)
     share = of_set / operators.sizes.to(mass.dtype).index_select(0, owner)[:, None]
     index = owner[:, None].expand_as(share)
-    going = torch.ones_like(mass[:1], dtype=torch.bool)
+    active = torch.ones_like(mass[:1], dtype=torch.bool)
     for step in range(max_steps):
         p = zero.index_add(0, member, share).clamp_min(tiny)
-        if step % 10 == 0:  # what a linear step could still gain bounds the distance to the optimum
+        if step % 10 == 0:  # the Frank–Wolfe gap bounds the distance to the optimum
             log = p.log()
             lowest = torch.zeros_like(mass).scatter_reduce(
                 0, index, log.index_select(0, member), "amin", include_self=False
             )
             gap = (p * log).sum(0, keepdim=True) - (mass * lowest).sum(0, keepdim=True)
-            going = gap > tolerance  # a sample that has arrived does not wait for the others
-            if not torch.compiler.is_compiling() and not going.any():
+            active = gap > tolerance  # converged samples do not change, whatever the rest of the batch does
+            if not torch.compiler.is_compiling() and not active.any():
                 break
-        moved = share / p.index_select(0, member)
-        total = torch.zeros_like(mass).index_add(0, owner, moved).clamp_min(tiny)
-        share = torch.where(going, moved * (mass / total).index_select(0, owner), share)
+        scaled = share / p.index_select(0, member)
+        total = torch.zeros_like(mass).index_add(0, owner, scaled).clamp_min(tiny)
+        share = torch.where(active, scaled * (mass / total).index_select(0, owner), share)
     return zero.index_add(0, member, share)
 
 
 def _entropy(p: Tensor, base: float) -> Tensor:
-    # 0 − x, not −x: a certain prediction has the entropy 0, not −0.
+    # 0 − x, not −x: the entropy of a certain prediction is 0, not −0.
     return 0 - _log(p).mul_(p).sum(0, keepdim=True) / math.log(base)
 
 
@@ -203,4 +203,4 @@ def _log(p: Tensor) -> Tensor:
 
 def _check_base(base: float) -> None:
     if not base > 1:
-        raise RandomSetError("the base of a logarithm is too small", got=base, expected="more than 1")
+        raise RandomSetError("the base of the logarithm is too small", got=base, expected="more than 1")

@@ -1,4 +1,4 @@
-"""Classes and sets of classes as users write them: by name or by index, in any collection."""
+"""Sets of classes as users write them: names or indices, in any collection."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Members: TypeAlias = "Iterable[str | SupportsIndex]"
 
 
 def braces(names: Iterable[str], shorten: int = 0) -> str:
-    """Write a set, {cat, dog}; with `shorten`, a large one as {cat, dog, … 98 more}."""
+    """Format a set as {cat, dog}; with `shorten`, a large one as {cat, dog, … 98 more}."""
     names = list(names)
     if 0 < shorten < len(names):
         names = [*names[:shorten], f"… {len(names) - shorten} more"]
@@ -30,21 +30,20 @@ def checked_set(
     position: dict[str, int],
     kind: type[BudgetError] | type[LabelError] = BudgetError,
 ) -> tuple[int, ...]:
-    """Return the sorted indices of a set of names or indices, or raise an error of the given kind."""
+    """Return the sorted class indices of a set of names or indices; errors are of the given kind."""
     if isinstance(members, str) or not isinstance(members, Iterable):
         raise kind(
-            "a set of classes is not a collection",
+            "a set of classes must be a collection",
             got=members,
             expected="names or indices in a set, list or tuple",
-            remedy='Even a single set stands in a list: [{"cat", "dog"}]',
+            remedy='Wrap a single set in a list: [{"cat", "dog"}]',
         )
     if isinstance(members, Tensor):
         if members.dtype.is_floating_point or str(members.dtype) == "torch.bool" or members.dim() != 1:
             raise kind(
-                "a tensor is no list of class indices",
+                "a tensor of class indices must be 1-D and integer",
                 got=f"{members.dtype} {tuple(members.shape)}",
-                expected="a one-dimensional integer tensor",
-                remedy="A mask becomes indices with mask.nonzero().flatten()",
+                remedy="Convert a mask to indices with mask.nonzero().flatten()",
             )
         members = members.tolist()
     focal: set[int] = set()
@@ -53,7 +52,9 @@ def checked_set(
             if member not in position:
                 close = difflib.get_close_matches(member, names, n=1)
                 remedy = f"Did you mean {close[0]}?" if close else ""
-                raise kind("unknown class name", got=member, expected=f"one of {_few(names)}", remedy=remedy)
+                raise kind(
+                    "unknown class name", got=member, expected=f"one of {_listed(names)}", remedy=remedy
+                )
             focal.add(position[member])
             continue
         try:
@@ -61,7 +62,7 @@ def checked_set(
                 raise TypeError
             index = member.__index__()
         except (AttributeError, TypeError):
-            raise kind("a class is neither a name nor an index", got=member) from None
+            raise kind("a class must be a name or an index", got=member) from None
         if not 0 <= index < len(names):
             raise kind("class index out of range", got=index, expected=f"0 to {len(names) - 1}")
         focal.add(index)
@@ -70,5 +71,5 @@ def checked_set(
     return tuple(sorted(focal))
 
 
-def _few(names: Sequence[str], shown: int = 10) -> str:
+def _listed(names: Sequence[str], shown: int = 10) -> str:
     return ", ".join(names[:shown]) + (", …" if len(names) > shown else "")

@@ -1,4 +1,4 @@
-"""The linear operators of a budget, as one module that a network holds; they take tensors sets first."""
+"""The linear operators of a budget, as one module."""
 
 from __future__ import annotations
 
@@ -10,14 +10,12 @@ from torch import Tensor, nn
 from randomset.belief.budget import Budget
 from randomset.belief.poset import Pairs, intersection_pairs, moebius_pairs, outside_modes, subset_pairs
 from randomset.belief.power_set import PowerSetTransform
-from randomset.belief.sets_first import over_sets, over_sets_each
 from randomset.belief.sparse_sum import SparseSum
 from randomset.errors import BudgetError
 
-__all__ = ["BudgetOperators", "PowerSetTransform", "SparseSum", "operators_of", "over_sets", "over_sets_each"]
+__all__ = ["BudgetOperators", "operators_of"]
 
-_DENSE_CLASSES = 12
-"""Up to so many classes, the shares of every class in every set are a table of half a megabyte at most."""
+_MAX_DENSE_CLASSES = 12  # half a megabyte
 
 
 def operators_of(budget: Budget | BudgetOperators, like: Tensor) -> BudgetOperators:
@@ -26,23 +24,23 @@ def operators_of(budget: Budget | BudgetOperators, like: Tensor) -> BudgetOperat
         return budget.operators_on(like.device)
     if not isinstance(budget, BudgetOperators):
         raise BudgetError(
-            "this is no budget", got=type(budget).__name__, expected="a Budget, or BudgetOperators"
+            "budget has the wrong type", got=type(budget).__name__, expected="a Budget or BudgetOperators"
         )
     if budget.sizes.device != like.device:
         raise BudgetError(
-            "the operators are on another device than the tensor",
+            "the operators and the tensor are on different devices",
             got=f"{budget.sizes.device} and {like.device}",
-            remedy="Move one of them, or give the Budget itself",
+            remedy="Move one of them, or pass the Budget itself",
         )
     return budget
 
 
 class BudgetOperators(nn.Module):
-    """Every linear operator of a budget; put it inside a network, and it moves and saves with it.
+    """The linear operators of a budget, as a submodule that moves and saves with its network.
 
-    A sparse family uses gathered sums; a budget that fills a good part of the power set uses the fast
-    transform. The persistent buffers `members` and `fingerprint` identify the budget in a state dict:
-    loading the state of a network with another budget is refused. All methods take sets-first tensors.
+    Sparse budgets use gathered sums; budgets that fill much of the power set use the fast transform. The
+    persistent buffers `members` and `fingerprint` identify the budget in a state dict, so that loading the
+    state of a network with another budget raises an error. All methods take sets-first tensors.
 
     >>> operators = BudgetOperators(Budget.from_sets([{0, 1}], 3))
     >>> operators.invert_subsets(torch.tensor([[0.5], [0.2], [0.1], [0.9]])).T
@@ -58,9 +56,8 @@ class BudgetOperators(nn.Module):
         self.budget = budget
         with outside_modes():
             self._build(identify)
-        # A prediction lives on the budget with Θ: a network that holds one holds the other.
-        theta = budget.with_universal_set()
-        self._complete = None if theta is budget else BudgetOperators(theta, identify=False)
+        with_theta = budget.with_universal_set()  # the budget of the predictions
+        self._complete = None if with_theta is budget else BudgetOperators(with_theta, identify=False)
 
     def _build(self, identify: bool) -> None:
         budget = self.budget
@@ -69,16 +66,16 @@ class BudgetOperators(nn.Module):
         owner = torch.repeat_interleave(sizes)
         member = torch.tensor([c for focal in budget.sets for c in focal])
         self.register_buffer("sizes", sizes.int(), persistent=False)
-        # N, then the sets beyond the singletons one after another, each closed by −1.
+        # N, then the sets beyond the singletons, each terminated by −1.
         flat = [n, *(c for focal in budget.sets[n:] for c in (*focal, -1))]
         self.register_buffer("members", torch.tensor(flat, dtype=torch.int32), identify)
-        mark = list(bytes.fromhex(budget.fingerprint))
-        self.register_buffer("fingerprint", torch.tensor(mark, dtype=torch.uint8), identify)
+        digest = list(bytes.fromhex(budget.fingerprint))
+        self.register_buffer("fingerprint", torch.tensor(digest, dtype=torch.uint8), identify)
 
         self.transform = PowerSetTransform(budget) if n <= 20 and 2**n <= 4 * total else None
-        self.footprint = 2 * 2**n if self.transform else 0  # numbers held per sample: see over_sets
+        self.footprint = 2 * 2**n if self.transform else 0  # numbers per sample: see over_sets
         self._shares: dict[torch.dtype, Tensor] = {}
-        if self.transform and n <= _DENSE_CLASSES:
+        if self.transform and n <= _MAX_DENSE_CLASSES:
             shares = torch.zeros(n, total, dtype=torch.float64)
             shares[member, owner] = 1 / sizes[owner].double()
             self._shares = {dtype: shares.to(dtype) for dtype in (torch.float32, torch.float64)}
@@ -87,15 +84,16 @@ class BudgetOperators(nn.Module):
         self.moebius: SparseSum | None = None
         if self.transform and budget.is_downward_closed:
             return
-        meeting = intersection_pairs(budget)
-        subsets = subset_pairs(budget, meeting)
-        # One row more than the budget has sets: room for the mass of Θ if the budget lacks it.
+        intersecting = intersection_pairs(budget)
+        subsets = subset_pairs(budget, intersecting)
+        # If the budget lacks Θ, one more row for its mass.
         self.moebius = SparseSum(moebius_pairs(budget, subsets), total + (not budget.has_universal_set))
         if self.transform:
             return
         self.subsets = SparseSum(subsets, total)
         self.supersets = SparseSum(Pairs(subsets.column, subsets.row, subsets.value), total)
-        self.meeting = SparseSum(meeting._replace(value=torch.ones_like(meeting.value)), total)
+        ones_each = torch.ones_like(intersecting.value)
+        self.intersecting = SparseSum(intersecting._replace(value=ones_each), total)
         self.sets_of_class = SparseSum(Pairs(member, owner, ones), n)
         self.shares_of_class = SparseSum(Pairs(member, owner, ones), n, divisor=sizes[owner])
 
@@ -105,17 +103,17 @@ class BudgetOperators(nn.Module):
         return self if self._complete is None else self._complete
 
     def sum_subsets(self, x: Tensor) -> Tensor:
-        """Sum over the subsets of each set, itself included: (|O|, R) → (|O|, R)."""
+        """Sum over the subsets of each set, including itself: (|O|, R) → (|O|, R)."""
         if self.transform is None:
             return self.subsets(x)
         return self.transform.in_budget(self.transform.add_subsets(self.transform.all_sets(x)))
 
     def invert_subsets(self, x: Tensor) -> Tensor:
         """Apply the inverse of `sum_subsets`: (|O|, R) → (|O|, R)."""
-        return self.invert_subsets_with_room(x)[: len(self.budget)]
+        return self.invert_subsets_with_theta(x)[: len(self.budget)]
 
-    def invert_subsets_with_room(self, x: Tensor) -> Tensor:
-        """The same with a last row for Θ, zero if the budget lacks Θ: (|O|, R) → (|O ∪ {Θ}|, R)."""
+    def invert_subsets_with_theta(self, x: Tensor) -> Tensor:
+        """The same, with a zero row for Θ if the budget lacks it: (|O|, R) → (|O ∪ {Θ}|, R)."""
         if self.moebius is not None:
             return self.moebius(x)
         assert self.transform is not None
@@ -124,16 +122,16 @@ class BudgetOperators(nn.Module):
         return mass if self.budget.has_universal_set else nn.functional.pad(mass, (0, 0, 0, 1))
 
     def sum_supersets(self, x: Tensor) -> Tensor:
-        """Sum over the supersets of each set, itself included: (|O|, R) → (|O|, R)."""
+        """Sum over the supersets of each set, including itself: (|O|, R) → (|O|, R)."""
         if self.transform is None:
             return self.supersets(x)
         return self.transform.in_budget(self.transform.add_supersets(self.transform.all_sets(x)))
 
-    def sum_meeting(self, x: Tensor) -> Tensor:
-        """Sum over the sets that meet each set: (|O|, R) → (|O|, R)."""
+    def sum_intersecting(self, x: Tensor) -> Tensor:
+        """Sum over the sets that intersect each set: (|O|, R) → (|O|, R)."""
         if self.transform is None:
-            return self.meeting(x)
-        # Everything but the subsets of the complement, which stands at 2^N − 1 − i.
+            return self.intersecting(x)
+        # All but the subsets of the complement, whose code is 2^N − 1 − i.
         outside = self.transform.add_subsets(self.transform.all_sets(x)).flip(0)
         return x.sum(0, keepdim=True) - self.transform.in_budget(outside)
 
@@ -150,10 +148,10 @@ class BudgetOperators(nn.Module):
         return self.transform.sum_per_class(self.transform.all_sets(x))
 
     def dense_shares(self, x: Tensor) -> Tensor | None:
-        """Return 1 / |A| for each class in each set A, (N × |O|), where a product with it is quickest.
+        """Return the matrix of 1 / |A| for each class in each set A, (N × |O|), if it is the fastest way.
 
-        It is so on the CPU, for a good part of the power set of few classes; elsewhere this is None, as it is
-        where products are told to be less exact than sums. What is compiled or exported does without.
+        That is the case on the CPU for dense budgets of few classes. None otherwise, when compiling or
+        exporting, and if matrix products are set to a reduced precision.
         """
         if x.device.type != "cpu" or torch.compiler.is_compiling() or not _products_are_exact():
             return None
@@ -164,7 +162,7 @@ class BudgetOperators(nn.Module):
         return self.members_of_set(x)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *arguments: Any) -> None:
-        remedy = "Build the network with the budget that was saved beside its state"
+        remedy = "Build the network with the budget that was saved with its state"
         stored = state_dict.get(prefix + "members")
         if stored is not None and not torch.equal(stored.cpu(), self.members.cpu()):
             raise BudgetError(
@@ -173,10 +171,10 @@ class BudgetOperators(nn.Module):
                 expected=_described(self.members),
                 remedy=remedy,
             )
-        mark = state_dict.get(prefix + "fingerprint")
-        if mark is not None and not torch.equal(mark.cpu(), self.fingerprint.cpu()):
+        digest = state_dict.get(prefix + "fingerprint")
+        if digest is not None and not torch.equal(digest.cpu(), self.fingerprint.cpu()):
             raise BudgetError(
-                "the saved state belongs to a budget whose classes have other names or another order",
+                "the saved state belongs to a budget with different class names or a different order",
                 expected=", ".join(self.budget.classes[:10]),
                 remedy=remedy,
             )
@@ -184,10 +182,10 @@ class BudgetOperators(nn.Module):
 
 
 def _products_are_exact() -> bool:
-    """Say whether the product of two matrices on the CPU keeps the precision of their type."""
+    """Return whether matrix products on the CPU keep the precision of their dtype."""
     try:
         return not torch.is_autocast_enabled("cpu") and torch.get_float32_matmul_precision() == "highest"
-    except RuntimeError:  # set in torch's newer way, of which the older question knows nothing
+    except RuntimeError:  # the precision was set through torch's newer API
         return False
 
 

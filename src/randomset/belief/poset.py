@@ -1,4 +1,4 @@
-"""The order of a budget's sets by inclusion, as lists of pairs, and its Moebius function."""
+"""The inclusion order of the sets in a budget, as lists of pairs, and its Moebius function."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from randomset.errors import BudgetError
 
 __all__ = ["Pairs", "intersection_pairs", "moebius_pairs", "outside_modes", "subset_pairs"]
 
-_LARGEST_EXACT = 2**24  # the integers that float32 represents exactly
+_LARGEST_EXACT = 2**24  # float32 represents integers up to this exactly
 
 
 class Pairs(NamedTuple):
-    """A sparse matrix as a list: `value[i]` stands in row `row[i]` and column `column[i]`."""
+    """A sparse matrix in coordinate format: `value[i]` at `row[i]`, `column[i]`."""
 
     row: Tensor
     column: Tensor
@@ -28,16 +28,16 @@ class Pairs(NamedTuple):
 
 @contextmanager
 def outside_modes() -> Iterator[None]:
-    """Build tables on the CPU as ordinary tensors, whatever modes the caller is in.
+    """Create ordinary CPU tensors, whatever mode or default device the caller has set.
 
-    Tables made in inference mode could never be trained with, and a default device may be "meta".
+    Autograd rejects tensors created in inference mode, and the default device may be "meta".
     """
     with torch.inference_mode(False), torch.device("cpu"):
         yield
 
 
 def intersection_pairs(budget: Budget) -> Pairs:
-    """Return |A ∩ B| for every pair of sets of the budget that meet, (A, A) included.
+    """Return |A ∩ B| for every pair of intersecting sets in the budget, including (A, A).
 
     >>> pairs = intersection_pairs(Budget.from_sets([{0, 1}], 2))
     >>> torch.stack(pairs).T.tolist()
@@ -47,19 +47,19 @@ def intersection_pairs(budget: Budget) -> Pairs:
     return _pairs(_product(membership, membership.t()))
 
 
-def subset_pairs(budget: Budget, meeting: Pairs) -> Pairs:
-    """Select the pairs (A, B) with B ⊆ A from the pairs that meet; all values are 1."""
-    inside = meeting.value == _sizes(budget)[meeting.column]
-    row, column = meeting.row[inside], meeting.column[inside]
+def subset_pairs(budget: Budget, intersecting: Pairs) -> Pairs:
+    """Select the pairs (A, B) with B ⊆ A from the intersecting pairs; all values are 1."""
+    inside = intersecting.value == _sizes(budget)[intersecting.column]
+    row, column = intersecting.row[inside], intersecting.column[inside]
     return Pairs(row, column, torch.ones_like(row))
 
 
 def moebius_pairs(budget: Budget, subsets: Pairs) -> Pairs:
-    """Return the inverse of the budget's own subset matrix.
+    """Return the inverse of the subset matrix of a budget.
 
     With ζ(A, B) = 1 iff B ⊆ A, the rows of μ = ζ⁻¹ give m(A) = Σ_{B ⊆ A} μ(A, B) Bel(B). On a downward
     closed budget μ(A, B) = (−1)^{|A∖B|}, Eq. 2; in general it is the Moebius function of the budget's
-    own order: integer, triangular, and non-zero only where B ⊆ A.
+    inclusion order: integer, triangular, and non-zero only where B ⊆ A.
     """
     sizes = _sizes(budget)
     if budget.is_downward_closed:
@@ -69,19 +69,19 @@ def moebius_pairs(budget: Budget, subsets: Pairs) -> Pairs:
     strict = torch.sparse_coo_tensor(
         torch.stack(subsets[:2]), (subsets.row != subsets.column).double(), shape, check_invariants=False
     ).coalesce()
-    every = torch.arange(len(budget))
+    diagonal = torch.arange(len(budget))
     identity = torch.sparse_coo_tensor(
-        torch.stack((every, every)), torch.ones_like(every).double(), shape, check_invariants=False
+        torch.stack((diagonal, diagonal)), torch.ones_like(diagonal).double(), shape, check_invariants=False
     )
-    # μ = I − (ζ − I) μ, and ζ − I is nilpotent: no chain of sets is longer than the number of
-    # cardinalities, so as many substitutions give the inverse exactly.
+    # μ = I − (ζ − I) μ, and ζ − I is nilpotent: no chain of sets is longer than the number of distinct
+    # cardinalities, so that many substitutions give the exact inverse.
     inverse = identity
     for _ in range(len(set(sizes.tolist())) - 1):
         inverse = (identity - _product(strict, inverse)).coalesce()
     row, column, value = _pairs(inverse)
     if value.abs().max() >= _LARGEST_EXACT:
         raise BudgetError(
-            "the budget's Moebius coefficients are too large to be exact",
+            "the Moebius coefficients of the budget are too large to be exact",
             got=f"{value.abs().max().item():.3g}",
             expected=f"less than {_LARGEST_EXACT}",
             remedy="Add the intersections of the large sets to the budget",
@@ -106,7 +106,7 @@ def _membership(budget: Budget) -> Tensor:
 
 
 def _product(left: Tensor, right: Tensor) -> Tensor:
-    with warnings.catch_warnings():  # torch's own sparse product warns of the format it uses inside
+    with warnings.catch_warnings():  # torch warns about the format that it uses internally
         warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
         return torch.sparse.mm(left, right)
 

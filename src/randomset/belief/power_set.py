@@ -1,4 +1,4 @@
-"""Sums over the sets of a power set: the fast transform through the array of all 2^N sets."""
+"""The fast subset-sum (zeta) transform over all 2^N sets."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ __all__ = ["PowerSetTransform"]
 
 
 class PowerSetTransform(nn.Module):
-    """Sums over subsets and supersets in N · 2^N steps, through the array of all 2^N sets.
+    """Sums over subsets and supersets in N · 2^N steps, through an array of all 2^N sets.
 
-    In that array the set A stands at Σ_{c ∈ A} 2^c. Sets that are not in the budget carry zero.
+    The index (code) of set A in that array is Σ_{c ∈ A} 2^c. Sets outside the budget are zero.
     """
 
     code: Tensor
@@ -23,7 +23,7 @@ class PowerSetTransform(nn.Module):
         super().__init__()
         self.num_classes = budget.num_classes
         code = torch.tensor([sum(1 << c for c in focal) for focal in budget.sets])
-        source = torch.full((2**budget.num_classes,), len(budget))  # past the end: a zero
+        source = torch.full((2**budget.num_classes,), len(budget))  # index of the zero that all_sets appends
         source[code] = torch.arange(len(budget))
         self.register_buffer("code", code.int(), persistent=False)
         self.register_buffer("source", source.int(), persistent=False)
@@ -54,7 +54,7 @@ class PowerSetTransform(nn.Module):
         """Sum over the sets that contain each class, (2^N, …) → (N, …), in 2 · 2^N steps."""
         sums = []
         for _ in range(self.num_classes):
-            without, having = array.chunk(2)  # by the last class that is left
-            sums.append(having.sum(0))
-            array = without + having
+            without, containing = array.chunk(2)  # the last remaining class
+            sums.append(containing.sum(0))
+            array = without + containing
         return torch.stack(sums[::-1])

@@ -1,4 +1,4 @@
-"""RandomSet: a batch of belief functions, and every question one may ask of it."""
+"""RandomSet: a batch of belief functions."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ Rule = Literal["dempster", "yager", "disjunctive"]
 
 
 class RandomSet(BeliefFunctions):
-    """An immutable batch of valid belief functions over one budget: what every prediction is.
+    """An immutable batch of valid belief functions over one budget, as predicted by a network.
 
-    It holds the masses (…, |O|); all else is computed when first asked for, and kept. Its `budget` always
-    includes Θ, the set of all classes, which carries the mass that is given to nothing smaller: where the
-    network's budget lacks Θ, masses and beliefs have one column more than the network has outputs.
+    It stores the masses (…, |O|); everything else is computed on first access and cached. Its `budget` always
+    includes Θ, the set of all classes, which has the mass not assigned to smaller sets: if the network's
+    budget lacks Θ, masses and beliefs have one more column than the network has outputs.
 
     >>> budget = Budget.from_sets([{"cat", "dog"}], ["cat", "dog", "car"])
     >>> answer = RandomSet.from_mass(torch.tensor([[0.5, 0.0, 0.1, 0.4], [0.0, 0.0, 1.0, 0.0]]), budget)
@@ -53,7 +53,7 @@ class RandomSet(BeliefFunctions):
     validity: Validity
 
     def __init__(self, mass: Tensor, family: Budget | BudgetOperators, validity: Validity) -> None:
-        # The named constructors check and repair; this one only stores (masses over a budget with Θ).
+        # The from_… constructors check and repair; this one only stores masses over a budget with Θ.
         budget = family if isinstance(family, Budget) else family.budget
         self.__dict__.update(mass=mass, budget=budget, validity=validity, _family=family)
 
@@ -114,7 +114,7 @@ class RandomSet(BeliefFunctions):
                     "the beliefs are out of range",
                     got=f"{low if low < 0 else high:.6g}",
                     expected="numbers from 0 to 1",
-                    remedy="If these are a network's logits, use RandomSet.from_logits",
+                    remedy="For a network's logits, use RandomSet.from_logits",
                 )
         return cls._from_raw(belief, budget, repair, logits=False)
 
@@ -148,64 +148,59 @@ class RandomSet(BeliefFunctions):
 
     @classmethod
     def concatenate(cls, parts: Iterable[RandomSet]) -> RandomSet:
-        """Join batches over the same budget along their first dimension; single samples make a batch."""
+        """Concatenate batches over the same budget along their first dimension, or stack single samples."""
         parts = list(parts)
         if not parts:
-            raise RandomSetError("there is nothing to concatenate", got="no random sets")
+            raise RandomSetError("nothing to concatenate", got="no random sets")
         first = parts[0]
         for part in parts:
             if part.budget != first.budget:
                 raise BudgetError(
-                    "random sets over different budgets cannot be joined",
+                    "cannot concatenate random sets over different budgets",
                     got=repr(part.budget),
                     expected=repr(first.budget),
                 )
             if part.shape[1:] != first.shape[1:] or len(part.shape) != len(first.shape):
                 raise ShapeError(
-                    "batches of different shapes cannot be joined",
+                    "cannot concatenate batches of different shapes",
                     got=f"{tuple(part.shape)} and {tuple(first.shape)}",
                 )
         join = torch.cat if first.shape else torch.stack
         mass = join([part.mass for part in parts])
         return cls(mass, first._family, Validity.joined([part.validity for part in parts], join))
 
-    # -- together with others ------------------------------------------------------------------
+    # -- fusion ---------------------------------------------------------------------------------
 
     def combine(self, *others: RandomSet, rule: Rule = "dempster") -> RandomSet:
         """Fuse with the random sets of other models or sensors, sample by sample.
 
-        The functions of `fusion` also give the conflict, and the rule that does not normalise it.
+        The functions in `fusion` also return the conflict, and include the unnormalised conjunctive rule.
         """
         for other in others:
             if not isinstance(other, RandomSet):
                 raise RandomSetError(
                     "only random sets can be combined",
                     got=type(other).__name__,
-                    remedy='Write one.combine(two, three, rule="yager")',
+                    remedy='Pass the rule by name: first.combine(second, rule="yager")',
                 )
-        rules = {
-            "dempster": fusion.dempster,
-            "yager": fusion.yager,
-            "disjunctive": fusion.disjunctive,
-        }
+        rules = {"dempster": fusion.dempster, "yager": fusion.yager, "disjunctive": fusion.disjunctive}
         if rule not in rules:
             raise RandomSetError("unknown rule", got=rule, expected=f"one of {', '.join(rules)}")
         sources = (self, *others)
-        fused = rules[rule]([one.mass for one in sources], [one.budget for one in sources])
+        fused = rules[rule]([source.mass for source in sources], [source.budget for source in sources])
         validity = Validity.worst([one.validity for one in sources])
         return RandomSet(fused.mass, fused.budget, validity)
 
     def discount(self, reliability: float | Tensor) -> RandomSet:
-        """Believe it less: m'(A) = r m(A), and Θ gets the rest."""
+        """Discount by a reliability r: m'(A) = r m(A), and Θ gets the rest."""
         mass = fusion.discount(self.mass, self.budget, reliability)
-        like = self.validity.map(lambda part: part.expand(mass.shape[:-1]))
-        return RandomSet(mass, self._family, like)
+        return RandomSet(mass, self._family, self.validity.map(lambda part: part.expand(mass.shape[:-1])))
 
     # -- the batch ------------------------------------------------------------------------------
 
     @property
     def shape(self) -> torch.Size:
-        """The shape of the batch; a single sample has none."""
+        """The shape of the batch; () for a single sample."""
         return self.mass.shape[:-1]
 
     def __len__(self) -> int:
@@ -214,31 +209,30 @@ class RandomSet(BeliefFunctions):
         return self.shape[0]
 
     def __getitem__(self, index: Any) -> RandomSet:
-        """Select samples with a number, slice, mask or index tensor."""
+        """Select samples with an integer, slice, mask or index tensor."""
         if isinstance(index, (int, slice)) and self.shape:
             return RandomSet(self.mass[index], self._family, self.validity.map(lambda part: part[index]))
-        # Select sample numbers, not masses: no index may reach into the sets.
+        # Index the sample numbers, not the masses, so that an index cannot reach the set dimension.
         count = self.shape.numel()
-        which = torch.arange(count, device=self.mass.device).reshape(self.shape)[index]
-        mass = self.mass.reshape(count, len(self.budget))[which]
-        return RandomSet(mass, self._family, self.validity.map(lambda part: part.reshape(count)[which]))
+        samples = torch.arange(count, device=self.mass.device).reshape(self.shape)[index]
+        mass = self.mass.reshape(count, len(self.budget))[samples]
+        return RandomSet(mass, self._family, self.validity.map(lambda part: part.reshape(count)[samples]))
 
     def __iter__(self) -> Iterator[RandomSet]:
         return (self[i] for i in range(len(self)))
 
-    def to(self, *arguments: Any, **options: Any) -> RandomSet:
-        """Move to a device or a floating type, as `torch.Tensor.to` does."""
-        mass = self.mass.to(*arguments, **options)
+    def to(self, *args: Any, **kwargs: Any) -> RandomSet:
+        """Move to a device or convert to a floating dtype, like `torch.Tensor.to`."""
+        mass = self.mass.to(*args, **kwargs)
         if not mass.is_floating_point():
-            raise RandomSetError("masses need a floating type", got=str(mass.dtype))
-        like = self.validity.map(lambda part: part.to(mass.device))
-        return RandomSet(mass, self.budget, like)
+            raise RandomSetError("masses need a floating dtype", got=str(mass.dtype))
+        return RandomSet(mass, self.budget, self.validity.map(lambda part: part.to(mass.device)))
 
     def numpy(self) -> dict[str, numpy.ndarray]:
-        """Return everything as NumPy arrays by name; on the CPU they share the tensors' memory."""
-        small = ["labels", "confidence", "credal_width", "entropy", "nonspecificity"]
-        names = [*small, "pignistic", "lower", "upper", "mass", "belief"]
-        return {name: _readable(getattr(self, name)).numpy() for name in names}
+        """Return the main properties as NumPy arrays by name; on the CPU they share memory."""
+        per_sample = ["labels", "confidence", "credal_width", "entropy", "nonspecificity"]
+        names = [*per_sample, "pignistic", "lower", "upper", "mass", "belief"]
+        return {name: _as_cpu(getattr(self, name)).numpy() for name in names}
 
     @property
     def label_names(self) -> list[str]:
@@ -246,7 +240,7 @@ class RandomSet(BeliefFunctions):
         return self.names(self.labels)
 
     def to_frame(self, *, probabilities: bool = False) -> pandas.DataFrame:
-        """Return a pandas table with a row per sample; `probabilities` adds BetP of every class."""
+        """Return a pandas DataFrame with one row per sample; `probabilities` adds BetP of every class."""
         try:
             import pandas
         except ImportError:
@@ -254,7 +248,7 @@ class RandomSet(BeliefFunctions):
         return pandas.DataFrame(text.columns(self, probabilities=probabilities))
 
     def explain(self, index: int | None = None, *, top: int = 3) -> str:
-        """Say in words what one sample's belief function means."""
+        """Describe the belief function of one sample in words."""
         return text.explanation(self if index is None else self[index], top)
 
     def __repr__(self) -> str:
@@ -271,15 +265,15 @@ class RandomSet(BeliefFunctions):
 
     @classmethod
     def load(cls, path: str | Path) -> RandomSet:
-        """Read what `save` wrote; nothing in the file is executed."""
+        """Read a file written by `save`; nothing in it is executed."""
         return cls(*storage.load(Path(path).expanduser()))
 
 
 def _full_precision(x: Tensor) -> Tensor:
-    """Masses are differences of beliefs, of which half precision would leave little."""
+    """Convert half precision to float32: masses are differences of beliefs, and would lose their digits."""
     return x.float() if x.is_floating_point() and x.dtype.itemsize < 4 else x
 
 
-def _readable(x: Tensor) -> Tensor:
+def _as_cpu(x: Tensor) -> Tensor:
     x = x.detach().cpu()
     return x.float() if x.dtype == torch.bfloat16 else x

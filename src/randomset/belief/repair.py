@@ -1,4 +1,4 @@
-"""From a network's raw beliefs to a valid mass function, with an account of what was mended."""
+"""Repair of raw beliefs to valid mass functions, with a report of how invalid they were."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ __all__ = ["Repair", "Validity", "repair_belief"]
 
 Repair = Literal["clip", "projection"]
 
-_MAX_STEPS = 500  # of the projection; 20 to 50 suffice on the power set of ten classes
+_MAX_STEPS = 500  # of the projection; the power set of ten classes needs 20 to 50
 
 
 @dataclass(frozen=True)
 class Validity:
-    """How far the raw predictions were from valid belief functions; one number per sample.
+    """How far raw predictions were from valid belief functions, per sample.
 
-    negative: the share of negative mass, Σ max(0, −m) / Σ |m|
-    excess:   by how much the masses summed to more than one, max(0, Σ m − 1)
-    repaired: whether the masses had to be changed beyond giving the missing mass to Θ
+    negative: the fraction of negative mass, Σ max(0, −m) / Σ |m|
+    excess:   the excess of the sum over one, max(0, Σ m − 1)
+    repaired: whether masses were changed, other than by assigning missing mass to Θ
     """
 
     negative: Tensor
@@ -38,25 +38,25 @@ class Validity:
 
     @classmethod
     def perfect(cls, like: Tensor) -> Validity:
-        """Return the account of samples (…, |O|) of which nothing had to be mended."""
+        """Return the validity of samples (…, |O|) that needed no repair."""
         zero = torch.zeros(like.shape[:-1], dtype=like.dtype, device=like.device)
         return cls(zero, zero.clone(), zero.bool())
 
     @classmethod
     def from_sums(cls, raw: Tensor, raw_sum: Tensor, kept: Tensor, *, universal_set: bool) -> Validity:
-        """Build from the sum of the raw masses and of those that are positive; refuse what is not finite."""
+        """Build from the sums of all raw masses and of the positive ones; raise if they are not finite."""
         raw_sum, kept = raw_sum.squeeze(-1), kept.squeeze(-1)
         if not torch.compiler.is_compiling() and not (kept - raw_sum).isfinite().all():
-            where = tuple((~(kept - raw_sum).isfinite()).nonzero()[0].tolist())
-            bad = raw[where][~raw[where].isfinite()]
-            value = bad[0].item() if bad.numel() else "numbers whose sums overflow"
+            index = tuple((~(kept - raw_sum).isfinite()).nonzero()[0].tolist())
+            infinite = raw[index][~raw[index].isfinite()]
+            value = infinite[0].item() if infinite.numel() else "numbers whose sum overflows"
             error = InvalidBeliefError(
                 "the network's outputs are not finite",
-                got=f"{value}{in_sample(where)}",
+                got=f"{value}{in_sample(index)}",
                 expected="finite numbers",
-                remedy="Look for NaN in that input; a network that gives it everywhere has diverged",
+                remedy="Check that input for NaN; if all outputs are affected, the network has diverged",
             )
-            error.sample = where[0] if where else None
+            error.sample = index[0] if index else None
             raise error
         removed = (kept - raw_sum).clamp_min(0)  # Σ max(0, −m)
         negative = removed / (kept + removed).clamp_min(_tolerance(raw))
@@ -64,12 +64,12 @@ class Validity:
         return cls(negative, (raw_sum - 1).clamp_min(0), invalid)
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Validity:
-        """Apply a function of tensors to each part."""
+        """Apply a function to each of the three tensors."""
         return Validity(function(self.negative), function(self.excess), function(self.repaired))
 
     @staticmethod
     def joined(parts: Sequence[Validity], join: Callable[[list[Tensor]], Tensor]) -> Validity:
-        """Join the accounts of several batches with `torch.cat`, or of single samples with `torch.stack`."""
+        """Join parts tensor by tensor, such as batches with `torch.cat` or samples with `torch.stack`."""
         return Validity(
             join([part.negative for part in parts]),
             join([part.excess for part in parts]),
@@ -78,16 +78,12 @@ class Validity:
 
     @staticmethod
     def worst(parts: Sequence[Validity]) -> Validity:
-        """Return the account of samples that were made from several: of each part the worst."""
-        return Validity(
-            reduce(torch.maximum, [part.negative for part in parts]),
-            reduce(torch.maximum, [part.excess for part in parts]),
-            reduce(torch.logical_or, [part.repaired for part in parts]),
-        )
+        """Return the elementwise maximum, the validity of fused samples."""
+        return Validity.joined(parts, lambda tensors: reduce(torch.maximum, tensors))
 
     @property
     def summary(self) -> dict[str, float]:
-        """The batch in three numbers: mean share of negative mass, mean excess, share of repaired."""
+        """Means over the batch: fraction of negative mass, excess, fraction of repaired samples."""
         parts = {"negative": self.negative, "excess": self.excess, "repaired": self.repaired}
         return {name: part.float().mean().item() if part.numel() else 0.0 for name, part in parts.items()}
 
@@ -102,18 +98,18 @@ class Validity:
 def repair_belief(
     belief: Tensor, budget: Budget | BudgetOperators, method: Repair = "clip"
 ) -> tuple[Tensor, Validity]:
-    """Turn raw beliefs (…, |O|) into valid masses over the budget with Θ, and say what was mended.
+    """Convert raw beliefs (…, |O|) to valid masses over the budget with Θ, and report their validity.
 
     Θ, the universal set, is the last set of `budget.with_universal_set()`; if the budget lacks it, the
-    masses have one column more than the beliefs. Valid beliefs are left alone by both methods.
+    masses have one column more than the beliefs. Both methods leave valid beliefs unchanged.
 
-    "clip", the paper's: negative masses become 0; what is missing to 1 goes to Θ; if the rest sums to
-    more than 1, it is divided by its sum. Exact on nearly valid predictions, and as fast as they come;
-    on a noisy full power set it drowns the prediction, because Moebius inversion amplifies noise.
+    "clip", as in the paper: negative masses become 0; if the rest sums to less than 1, Θ gets the
+    difference; if to more, it is divided by its sum. Fast, and exact for nearly valid predictions; on a
+    noisy full power set it destroys the prediction, because Moebius inversion amplifies noise.
 
     "projection": the valid belief function nearest to the prediction, min Σ_A (Bel(A) − b(A))², by
-    pairwise Frank–Wolfe steps on the masses. It averages the noise over all sets instead of amplifying
-    it, and is some hundred times slower; only the invalid samples pay for it.
+    pairwise Frank–Wolfe steps on the masses. It averages noise over all sets instead of amplifying it. About
+    a hundred times slower, but only for invalid samples.
 
     >>> budget = Budget.from_sets([{0, 1}], 3)
     >>> mass, validity = repair_belief(torch.tensor([[0.5, 0.2, 0.1, 0.6]]), budget)
@@ -137,7 +133,7 @@ def repair_columns(
         raise RandomSetError("unknown repair", got=method, expected="'clip' or 'projection'")
 
     def columns(belief: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        mass = operators.invert_subsets_with_room(belief)  # a new tensor: what follows is in place
+        mass = operators.invert_subsets_with_theta(belief)  # a new tensor, modified in place below
         raw_sum = mass.sum(0, keepdim=True)
         mass.clamp_min_(0)
         kept = mass.sum(0, keepdim=True)
@@ -153,7 +149,7 @@ def repair_columns(
 
 
 def _is_invalid(raw_sum: Tensor, kept: Tensor, *, universal_set: bool) -> Tensor:
-    """Say which samples have negative mass, too much of it, or too little in spite of an output for Θ."""
+    """Return which samples have negative mass, excess mass, or missing mass despite an output for Θ."""
     tolerance = _tolerance(raw_sum)
     invalid = (kept - raw_sum > tolerance) | (kept > 1 + tolerance)
     return invalid | (kept < 1 - tolerance) if universal_set else invalid
@@ -164,22 +160,19 @@ def _tolerance(x: Tensor) -> float:
 
 
 def _project_invalid(mass: Tensor, belief: Tensor, invalid: Tensor, operators: BudgetOperators) -> Tensor:
-    # Bel(Θ) = 1 in every mass function, whatever the network says of it.
-    below = belief[:-1] if operators.budget.has_universal_set else belief
-    belief, operators = torch.cat((below, torch.ones_like(belief[:1]))), operators.complete
+    # Bel(Θ) = 1 in every mass function, whatever the network predicts.
+    proper_sets = belief[:-1] if operators.budget.has_universal_set else belief
+    belief, operators = torch.cat((proper_sets, torch.ones_like(belief[:1]))), operators.complete
     if torch.compiler.is_compiling():
         return torch.where(invalid, _project(belief, operators), mass)
-    which = invalid.squeeze(0).nonzero().squeeze(-1)
-    return mass.index_copy(1, which, _project(belief.index_select(1, which), operators))
+    index = invalid.squeeze(0).nonzero().squeeze(-1)
+    return mass.index_copy(1, index, _project(belief.index_select(1, index), operators))
 
 
 def _project(belief: Tensor, operators: BudgetOperators) -> Tensor:
-    """Minimise ‖ζ m − b‖² over the masses: each step moves mass from the worst set to the best one.
-
-    Autograd differentiates through the steps.
-    """
+    """Minimise ‖ζ m − b‖² over the masses; differentiable through the steps."""
     n = operators.budget.num_classes
-    start = _nearest_below_one(belief[:n])
+    start = _project_to_simplex(belief[:n])
     rest = (1 - start.sum(0, keepdim=True)).clamp_min(0)
     mass = torch.cat((start, torch.zeros_like(belief[n:-1]), rest))
     mass = _descend(mass, belief, operators, _MAX_STEPS)
@@ -187,35 +180,35 @@ def _project(belief: Tensor, operators: BudgetOperators) -> Tensor:
 
 
 def _descend(mass: Tensor, belief: Tensor, operators: BudgetOperators, steps: int) -> Tensor:
-    """Take pairwise Frank–Wolfe steps from the given masses."""
+    """Take pairwise Frank–Wolfe steps: each moves mass from the worst set to the best one."""
     residual = operators.sum_subsets(mass) - belief
     one = torch.ones_like(belief[:1])
     for step in range(steps):
         gradient = operators.sum_supersets(residual)
         best = gradient.argmin(0, keepdim=True)
         worst = torch.where(mass > 0, gradient, -torch.inf).argmax(0, keepdim=True)
-        # The gap bounds what a sample can still gain: it stops within a thousandth of its optimum, so
-        # that its result does not depend on the others in the batch.
+        # The gap bounds the distance to the optimum. Each sample stops on its own, within a thousandth of
+        # it, so that its result does not depend on the rest of the batch.
         gap = gradient.gather(0, worst) - gradient.gather(0, best)
-        going = gap > 1e-3 * (residual * residual).sum(0, keepdim=True) + 1e-6
-        if not torch.compiler.is_compiling() and 2 * going.sum() <= going.numel():
-            which = going.squeeze(0).nonzero().squeeze(-1)  # the others have arrived
-            if not len(which):
+        active = gap > 1e-3 * (residual * residual).sum(0, keepdim=True) + 1e-6
+        if not torch.compiler.is_compiling() and 2 * active.sum() <= active.numel():
+            index = active.squeeze(0).nonzero().squeeze(-1)  # drop the converged samples
+            if not len(index):
                 break
-            left = _descend(mass[:, which], belief[:, which], operators, steps - step)
-            return mass.index_copy(1, which, left)
+            remaining = _descend(mass[:, index], belief[:, index], operators, steps - step)
+            return mass.index_copy(1, index, remaining)
         direction = torch.zeros_like(mass).scatter_add(0, best, one).scatter_add(0, worst, -one)
         change = operators.sum_subsets(direction)
         length = -(change * residual).sum(0, keepdim=True)
         length = length / (change * change).sum(0, keepdim=True).clamp_min(1e-12)
-        length = torch.minimum(length.clamp_min(0), mass.gather(0, worst)) * going
+        length = torch.minimum(length.clamp_min(0), mass.gather(0, worst)) * active
         mass = (mass + length * direction).clamp_min(0)
         residual = residual + length * change
     return mass
 
 
-def _nearest_below_one(values: Tensor) -> Tensor:
-    """Return the nearest non-negative numbers whose sum is at most one, column by column."""
+def _project_to_simplex(values: Tensor) -> Tensor:
+    """Return the nearest non-negative numbers with a sum of at most one, column by column."""
     clipped = values.clamp_min(0)
     ranked = values.sort(0, descending=True).values
     count = torch.arange(1, len(values) + 1, device=values.device)[:, None]

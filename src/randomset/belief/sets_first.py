@@ -1,8 +1,8 @@
-"""The layout *sets first*: how an operator of a budget is applied to a batch of any shape.
+"""The *sets-first* layout: how operators of a budget are applied to batches of any shape.
 
-Operators work on tensors of shape (|O|, …): gathering and adding whole rows of a batch is several times
-faster than picking numbers along the last dimension, forward and backward. `over_sets` carries a function
-of such tensors over to the usual layout (…, |O|).
+Operators work on tensors of shape (|O|, …), because gathering and adding whole rows is several times faster
+than indexing the last dimension, forward and backward. `over_sets` applies such a function to the usual
+layout (…, |O|).
 """
 
 from __future__ import annotations
@@ -14,26 +14,25 @@ from torch import Tensor
 
 __all__ = ["over_sets", "over_sets_each", "product_over_sets"]
 
-_BLOCK = 2**19  # how many numbers a block of samples may hold at once: they should stay in the cache
-_BLOCK_TURNED = 2**22  # where the input is sets-first already
+_BLOCK = 2**19  # numbers per block of samples, so that they stay in the cache
+_BLOCK_CONTIGUOUS = 2**22  # if the input is sets-first already
 _BLOCK_ACCELERATOR = 2**26
-_SMALLEST_BLOCK = 16  # samples: rows that are shorter than a cache line are slow to move
+_SMALLEST_BLOCK = 16  # samples; rows shorter than a cache line are slow to copy
 
 
 def over_sets(function: Callable[[Tensor], Tensor], x: Tensor, width: int = 0) -> Tensor:
     """Apply a function of sets-first tensors, (S, R) → (T, R), to a batch (…, S) → (…, T).
 
-    `width` is how many numbers the function holds in between per sample; large batches go block by
-    block, so that these, and the copy of an input that must be turned round, stay in the cache. Where
-    autograd or a compiler watches, the batch stays whole. The result keeps the sets-first layout in
-    memory: the next operator need not turn it round.
+    `width` is the number of intermediate values per sample. Large batches are processed in blocks, so that
+    these values and the transposed copy of the input stay in the cache; not under autograd or a compiler.
+    The result keeps the sets-first memory layout, which saves the next operator the transposition.
     """
     (result,) = over_sets_each(lambda columns: (function(columns),), x, width)
     return result
 
 
 def product_over_sets(matrix: Tensor, x: Tensor) -> Tensor:
-    """Multiply a batch (…, S) by a dense matrix (T, S) → (…, T), which need not turn the batch round."""
+    """Multiply a batch (…, S) by a dense matrix (T, S) → (…, T), without transposing the batch."""
     batch, columns = x.shape[:-1], x.reshape(-1, x.shape[-1]).T
     return (matrix @ columns).T.reshape(*batch, len(matrix))
 
@@ -45,10 +44,10 @@ def over_sets_each(
     *,
     sigmoid: bool = False,
 ) -> tuple[Tensor, ...]:
-    """The same for a function with several results; with `sigmoid`, of the sigmoid of x."""
+    """Apply a function with several results, like `over_sets`; with `sigmoid`, to sigmoid(x)."""
     batch, columns = x.shape[:-1], x.reshape(-1, x.shape[-1]).T
     whole = torch.compiler.is_compiling() or (torch.is_grad_enabled() and x.requires_grad)
-    limit = _BLOCK_TURNED
+    limit = _BLOCK_CONTIGUOUS
     if not whole and not columns.is_contiguous():
         width, limit = max(width, len(columns)), _BLOCK
     limit = limit if x.device.type == "cpu" else _BLOCK_ACCELERATOR
@@ -68,14 +67,14 @@ def _in_blocks(
 ) -> tuple[Tensor, ...]:
     count = columns.shape[1]
     results: tuple[Tensor, ...] = ()
-    room = columns.new_empty(len(columns), block)
+    buffer = columns.new_empty(len(columns), block)
     for start in range(0, count, block):
         part = columns[:, start : start + block]
-        if part.shape != room.shape:  # the last block
-            room = columns.new_empty(part.shape)
-        # A product with 1 copies transposed numbers up to twice as fast as `contiguous` does.
-        done = function(torch.mul(part.sigmoid() if sigmoid else part, 1, out=room))
-        results = results or tuple(one.new_empty(len(one), count) for one in done)
-        for result, one in zip(results, done, strict=True):
-            result[:, start : start + block] = one
+        if part.shape != buffer.shape:  # the last block
+            buffer = columns.new_empty(part.shape)
+        # Multiplying by 1 copies a transposed tensor up to twice as fast as `contiguous`.
+        outputs = function(torch.mul(part.sigmoid() if sigmoid else part, 1, out=buffer))
+        results = results or tuple(output.new_empty(len(output), count) for output in outputs)
+        for result, output in zip(results, outputs, strict=True):
+            result[:, start : start + block] = output
     return results

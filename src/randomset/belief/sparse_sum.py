@@ -1,4 +1,4 @@
-"""Sums over the sets of a sparse family: a sparse matrix as a module whose index tables are buffers."""
+"""Sparse matrix products as a module, for budgets with few of the possible sets."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ class SparseSum(nn.Module):
         length = torch.bincount(row, minlength=num_rows)
         value = None if (pairs.value == 1).all() and divisor is None else pairs.value[by_row].int()
         divisor = None if divisor is None else divisor[by_row].int()
-        # Integers: `.half()` leaves them alone. Not persistent: they follow from the budget.
-        self.register_buffer("row", row, persistent=False)  # 64 bits: ONNX scatters by nothing less
+        # Integers, which `.half()` does not change. Not persistent: they follow from the budget.
+        self.register_buffer("row", row, persistent=False)  # ONNX scatters with 64-bit indices only
         self.register_buffer("column", pairs.column[by_row].int(), persistent=False)
         self.register_buffer("start", (length.cumsum(0) - length).int(), persistent=False)
         self.register_buffer("value", value, persistent=False)
         self.register_buffer("divisor", divisor, persistent=False)
         self._weights: dict[tuple[torch.dtype, torch.device], Tensor | None] = {}
-        self._turned: SparseSum | None = None
+        self._transposed: SparseSum | None = None
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the sums: (S, R) → (rows, R)."""
@@ -51,11 +51,11 @@ class SparseSum(nn.Module):
             if torch.is_grad_enabled() and x.requires_grad:
                 return _Fused.apply(x, self)
             return self._fused(x)
-        except (NotImplementedError, RuntimeError):  # inside torch.func's transforms
+        except (NotImplementedError, RuntimeError):  # inside a torch.func transform
             return self._gathered(x, self._weight(x))
 
     def _fused(self, x: Tensor) -> Tensor:
-        """The same sums, several times faster; not to be exported, nor differentiated as they are."""
+        """Compute the sums several times faster, without support for export and autograd."""
         kind = (x.dtype, x.device)
         if kind not in self._weights:
             self._weights[kind] = self._weight(x)
@@ -63,14 +63,14 @@ class SparseSum(nn.Module):
             self.column, x, self.start, mode="sum", per_sample_weights=self._weights[kind]
         )
 
-    def turned(self, columns: int) -> SparseSum:
-        """Return the transposed matrix, of which `columns` is the number of rows."""
-        if self._turned is None:
+    def transposed(self, num_columns: int) -> SparseSum:
+        """Return the transposed matrix; `num_columns` is the number of columns of this one."""
+        if self._transposed is None:
             value = self.row.new_ones(len(self.row)) if self.value is None else self.value.long()
-            found = SparseSum(Pairs(self.column.long(), self.row, value), columns, divisor=self.divisor)
-            self.__dict__["_turned"] = found  # not a part: its buffers follow from these
-        assert self._turned is not None
-        return self._turned.to(self.row.device)
+            matrix = SparseSum(Pairs(self.column.long(), self.row, value), num_columns, divisor=self.divisor)
+            self.__dict__["_transposed"] = matrix  # bypasses nn.Module: it is a cache, not a submodule
+        assert self._transposed is not None
+        return self._transposed.to(self.row.device)
 
     def _gathered(self, x: Tensor, weight: Tensor | None) -> Tensor:
         terms = x.index_select(0, self.column)
@@ -86,7 +86,7 @@ class SparseSum(nn.Module):
 
 
 class _Fused(torch.autograd.Function):
-    """The sums of a sparse matrix; their gradient is the sums of the transposed one, any number of times."""
+    """Product with a sparse matrix; the gradient is the product with its transpose, to any order."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, sums: SparseSum) -> Tensor:
@@ -95,4 +95,4 @@ class _Fused(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return ctx.sums.turned(ctx.width)(gradient.contiguous()), None
+        return ctx.sums.transposed(ctx.width)(gradient.contiguous()), None

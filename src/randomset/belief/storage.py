@@ -1,4 +1,4 @@
-"""Random sets in files: safetensors with the budget in the header."""
+"""Storage of random sets: safetensors with the budget in the header."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TENSORS = ("mass", "negative", "excess", "repaired")
 
 
 def save(random_set: RandomSet, path: Path) -> Path:
-    """Write a random set; a file that is there already is replaced only once the new one is whole."""
+    """Write a random set, atomically."""
     validity = random_set.validity
     tensors = (random_set.mass, validity.negative, validity.excess, validity.repaired)
     header = {"format": _FORMAT, "version": _VERSION, "budget": random_set.budget.to_json()}
@@ -32,41 +32,41 @@ def save(random_set: RandomSet, path: Path) -> Path:
 
 
 def load(path: Path) -> tuple[Tensor, Budget, Validity]:
-    """Read the parts of a random set, and refuse what is not one."""
+    """Read and check the parts of a random set."""
     from safetensors import SafetensorError, safe_open
 
     if not path.is_file():
-        wrong = "this is a folder, not a file" if path.is_dir() else "there is no such file"
-        raise FileFormatError(wrong, got=str(path))
+        message = "expected a file, got a folder" if path.is_dir() else "no such file"
+        raise FileFormatError(message, got=str(path))
     try:
         with safe_open(str(path), framework="pt") as file:
             header = file.metadata() or {}
             if header.get("format") != _FORMAT:
                 raise FileFormatError(
-                    "the file holds no random set",
+                    "the file does not contain a random set",
                     got=f"{path.name} with format {header.get('format')!r}",
-                    expected="a file that RandomSet.save wrote",
+                    expected="a file written by RandomSet.save",
                 )
             check_version(header.get("version"), _VERSION, "the random set", path.name)
             if set(file.keys()) != set(_TENSORS):
                 raise FileFormatError(
-                    "the random set is not whole",
+                    "the random set has missing or unexpected tensors",
                     got=str(sorted(file.keys())),
                     expected=str(sorted(_TENSORS)),
                 )
-            mass, *account = (file.get_tensor(name) for name in _TENSORS)
+            mass, *validity = (file.get_tensor(name) for name in _TENSORS)
     except PermissionError as error:
-        raise FileFormatError("the file may not be read", got=str(path)) from error
+        raise FileFormatError("no permission to read the file", got=str(path)) from error
     except SafetensorError as error:
         raise FileFormatError("the file is not safetensors", got=f"{path.name}: {error}") from error
     budget = Budget.from_json(header.get("budget", ""))
     if not budget.has_universal_set or mass.dim() == 0 or mass.shape[-1] != len(budget):
         raise FileFormatError(
-            "the masses do not fit the budget in the same file",
+            "the masses do not match the budget in the file",
             got=str(tuple(mass.shape)),
             expected=f"(…, {len(budget)})",
         )
-    if any(part.shape != mass.shape[:-1] for part in account):
-        raise FileFormatError("the validity does not fit the masses in the same file", got=path.name)
+    if any(part.shape != mass.shape[:-1] for part in validity):
+        raise FileFormatError("the validity does not match the masses in the file", got=path.name)
     check_distribution(mass, "masses")
-    return mass, budget, Validity(*account)
+    return mass, budget, Validity(*validity)

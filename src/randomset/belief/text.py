@@ -1,8 +1,8 @@
-"""Random sets in words and tables, for people."""
+"""Text, tables and HTML for random sets."""
 
 from __future__ import annotations
 
-import html as escaping
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -36,9 +36,9 @@ def explanation(sample: RandomSet, top: int) -> str:
     """Return "0.61 on {cat, dog}, 0.30 on {cat}; predicted cat, probability in [0.30, 0.91]"."""
     if sample.shape.numel() != 1:
         raise ShapeError(
-            "only one sample can be explained at a time",
+            "explain needs a single sample",
             got=f"{tuple(sample.shape)} samples",
-            remedy="Give its index: explain(0)",
+            remedy="Pass its index: explain(0)",
         )
     sample = sample if not sample.shape else sample[(0,) * len(sample.shape)]
     budget, label = sample.budget, int(sample.labels)
@@ -49,17 +49,17 @@ def explanation(sample: RandomSet, top: int) -> str:
         if m >= 0.005 or i == 0
     ]
     lower, upper = sample.lower[label].item(), sample.upper[label].item()
-    words = f"{', '.join(shown)}; predicted {budget.classes[label]}, "
-    return words + f"probability in [{lower:.2f}, {upper:.2f}]"
+    predicted = f"predicted {budget.classes[label]}, probability in [{lower:.2f}, {upper:.2f}]"
+    return f"{', '.join(shown)}; {predicted}"
 
 
 def set_name(budget: Budget, k: int) -> str:
-    """Return the name of a set, short enough for a line."""
+    """Return a short name of a set."""
     return "Θ (all classes)" if k == len(budget) - 1 else braces(list(budget.names_of(k)), shorten=8)
 
 
 def columns(random_set: RandomSet, *, probabilities: bool) -> dict[str, Any]:
-    """Return the columns of the table with a row per sample."""
+    """Return the columns of a table with one row per sample."""
     count = random_set.shape.numel()
     label = random_set.labels.unsqueeze(-1)
     mass, top = random_set.mass.max(-1)
@@ -82,7 +82,7 @@ def columns(random_set: RandomSet, *, probabilities: bool) -> dict[str, Any]:
 
 
 def html(random_set: RandomSet) -> str:
-    """Return a table of the first samples, with the interval of each prediction drawn as a bar."""
+    """Return an HTML table of the first samples, with the probability interval drawn as a bar."""
     total = random_set.shape.numel()
     shown = random_set if not random_set.shape else random_set[torch.arange(len(random_set)) < _ROWS]
     table = columns(shown, probabilities=False)
@@ -97,16 +97,16 @@ def html(random_set: RandomSet) -> str:
         )
         cells = (
             str(i),
-            escaping.escape(label),
+            escape(label),
             f"{p:.3f}",
             f"[{lower:.3f}, {upper:.3f}]",
             bar,
             f"{table['entropy'][i]:.3f}",
-            escaping.escape(f"{table['top_mass'][i]:.2f} on {table['top_set'][i]}"),
+            escape(f"{table['top_mass'][i]:.2f} on {table['top_set'][i]}"),
         )
         rows.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
     heads = ("", "label", "BetP", "interval", "0 … 1", "entropy (bits)", "largest mass")
     head = "".join(f"<th>{name}</th>" for name in heads)
     more = f"<p>… and {total - len(rows)} more</p>" if total > len(rows) else ""
-    title = escaping.escape(summary(random_set))
+    title = escape(summary(random_set))
     return f"<p><b>{title}</b></p><table><tr>{head}</tr>{''.join(rows)}</table>{more}"

@@ -1,7 +1,7 @@
-"""Mass, belief, plausibility and commonality: one belief function, four ways to write it.
+"""Transforms between mass, belief, plausibility and commonality.
 
-Every function takes tensors (…, |O|) over the sets of a budget, in any floating type and on any device,
-is linear and differentiable, and gives back the type that it got.
+Every function is linear and differentiable. It takes tensors (…, |O|) over the sets of a budget, of any
+floating dtype and on any device, and returns the same dtype.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ __all__ = [
 def belief_from_mass(mass: Tensor, budget: Budget | BudgetOperators) -> Tensor:
     """Belief: Bel(A) = Σ_{B ⊆ A} m(B) (Eq. 2, left): (…, |O|) → (…, |O|).
 
-    >>> import torch
     >>> budget = Budget.powerset(["c1", "c2", "c3"])
     >>> mass = torch.tensor([0.5, 0.0, 0.1, 0.4, 0.0, 0.0, 0.0])   # the example of Section 2
     >>> belief_from_mass(mass, budget)
@@ -36,14 +35,13 @@ def belief_from_mass(mass: Tensor, budget: Budget | BudgetOperators) -> Tensor:
 
 
 def mass_from_belief(belief: Tensor, budget: Budget | BudgetOperators) -> Tensor:
-    """Mass: the inverse of `belief_from_mass` on the budget itself: (…, |O|) → (…, |O|).
+    """Mass: the inverse of `belief_from_mass` on the budget: (…, |O|) → (…, |O|).
 
     m(A) = Σ_{B ⊆ A, B ∈ O} μ(A, B) Bel(B), with μ the Moebius function of the budget ordered by inclusion.
     On a downward closed budget μ(A, B) = (−1)^{|A∖B|} and this is Eq. 2, right; on others the plain
-    alternating sum would be wrong. A belief vector that no mass function has (a network's raw output)
-    gives negative masses or a sum above one: see `repair_belief`.
+    alternating sum would be wrong. An invalid belief vector, such as a network's raw output, gives negative
+    masses or a sum above one: see `repair_belief`.
 
-    >>> import torch
     >>> budget = Budget.from_sets([{"a", "b", "c"}], "abc")          # not downward closed
     >>> mass_from_belief(torch.tensor([0.0, 0.0, 1.0, 1.0]), budget)  # the label c
     tensor([0., 0., 1., 0.])
@@ -55,19 +53,17 @@ def mass_from_belief(belief: Tensor, budget: Budget | BudgetOperators) -> Tensor
 def plausibility_from_mass(mass: Tensor, budget: Budget | BudgetOperators) -> Tensor:
     """Plausibility: Pl(A) = Σ_{B ∩ A ≠ ∅} m(B) = 1 − Bel(Θ ∖ A): (…, |O|) → (…, |O|).
 
-    >>> import torch
     >>> budget = Budget.powerset(["c1", "c2", "c3"])
     >>> plausibility_from_mass(torch.tensor([0.5, 0.0, 0.1, 0.4, 0.0, 0.0, 0.0]), budget)
     tensor([0.9000, 0.4000, 0.1000, 0.9000, 1.0000, 0.5000, 1.0000])
     """
     operators = checked_operators(mass, budget, "masses")
-    return over_sets(operators.sum_meeting, mass, operators.footprint)
+    return over_sets(operators.sum_intersecting, mass, operators.footprint)
 
 
 def commonality_from_mass(mass: Tensor, budget: Budget | BudgetOperators) -> Tensor:
     """Commonality: Q(A) = Σ_{B ⊇ A} m(B): (…, |O|) → (…, |O|).
 
-    >>> import torch
     >>> budget = Budget.powerset(["c1", "c2", "c3"])
     >>> commonality_from_mass(torch.tensor([0.5, 0.0, 0.1, 0.4, 0.0, 0.0, 0.0]), budget)
     tensor([0.9000, 0.4000, 0.1000, 0.4000, 0.0000, 0.0000, 0.0000])
@@ -77,19 +73,19 @@ def commonality_from_mass(mass: Tensor, budget: Budget | BudgetOperators) -> Ten
 
 
 def checked_operators(x: Tensor, budget: Budget | BudgetOperators, what: str) -> BudgetOperators:
-    """Return the operators that fit a tensor over the budget's sets, or say why it does not fit."""
+    """Return the operators for a tensor over the budget's sets; raise if its shape or dtype is wrong."""
     if not isinstance(x, Tensor):
         raise ShapeError(
-            f"the {what} are not a tensor",
+            f"the {what} must be a tensor",
             got=type(x).__name__,
-            expected="a torch.Tensor first, the budget second",
+            expected="a torch.Tensor, then the budget",
             remedy="Convert arrays and lists with torch.as_tensor",
         )
     operators = operators_of(budget, x)
     family = operators.budget
     remedy = ""
     if x.dim() and x.shape[-1] == len(family) + 1 and not family.has_universal_set:
-        remedy = "A RandomSet lives on the budget with Θ: use its own, answer.budget"
+        remedy = "The budget of a RandomSet includes Θ: use random_set.budget"
     check_last(x, len(family), what, family, remedy)
     return operators
 
@@ -97,20 +93,20 @@ def checked_operators(x: Tensor, budget: Budget | BudgetOperators, what: str) ->
 def as_numbers(
     values: object, what: str, kind: type[RandomSetError] = ShapeError, remedy: str = ""
 ) -> Tensor:
-    """Accept what torch can read as numbers: tensors, arrays, lists."""
+    """Convert tensors, arrays and lists to a tensor."""
     try:
         return torch.as_tensor(values)
     except (TypeError, ValueError, RuntimeError):
         raise kind(
-            f"the {what} are not numbers",
+            f"the {what} must be numbers",
             got=f"{type(values).__name__} {str(values)[:60]}",
-            expected="a tensor, an array or a list of numbers first, the budget second",
+            expected="a tensor, an array or a list of numbers, then the budget",
             remedy=remedy,
         ) from None
 
 
 def check_last(x: Tensor, size: int, what: str, meaning: object, remedy: str = "") -> None:
-    """Refuse a tensor that is not floating or whose last dimension is not `size`."""
+    """Raise if a tensor is not floating-point or its last dimension is not `size`."""
     if x.dim() == 0 or x.shape[-1] != size:
         raise ShapeError(
             f"the {what} have the wrong shape",
@@ -120,7 +116,7 @@ def check_last(x: Tensor, size: int, what: str, meaning: object, remedy: str = "
         )
     if not x.is_floating_point():
         raise ShapeError(
-            f"the {what} are not floating-point numbers",
+            f"the {what} must be floating-point",
             got=str(x.dtype),
             expected="float32 or float64",
             remedy="Convert them with .float()",

@@ -1,4 +1,4 @@
-"""From features to the sets of classes that matter."""
+"""Choose a budget: the sets of classes that matter."""
 
 from typing import TYPE_CHECKING, Any
 

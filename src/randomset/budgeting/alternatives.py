@@ -1,4 +1,4 @@
-"""Budgets without features: from a confusion matrix, from a hierarchy, or at random."""
+"""Budgets without features: from a confusion matrix, from a hierarchy, or random."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from randomset.errors import BudgetError, RandomSetWarning, ShapeError
 
 __all__ = ["from_confusion", "from_hierarchy", "random_sets"]
 
-_MOST_MEMBERSHIPS = 2**24
+_MAX_MEMBERSHIPS = 2**24
 
 
 def from_confusion(
@@ -31,32 +31,32 @@ def from_confusion(
 ) -> Budget:
     """Choose the sets of classes that a model confuses.
 
-    Row c of the matrix counts (or averages) what the model predicts where class c is true. Divided by its sum
-    it is a distribution p_c, and two classes are alike as far as theirs overlap:
+    Row c of the matrix counts (or averages) the predictions for true class c. Normalised, it is a
+    distribution p_c, and sets are ranked by
 
     overlap(A) = Σ_j min_{c∈A} p_c(j) / Σ_j max_{c∈A} p_c(j),
 
-    the intersection over union of the areas under them. The best sets are found exactly, of any size. Classes
-    that are never confused make no set, so fewer than `num_sets` may come (with a warning).
+    the intersection over union of the areas under the distributions. The search is exact and covers sets of
+    all sizes. Classes that are never confused form no set; a warning reports fewer than `num_sets` sets.
 
     >>> from_confusion([[95, 5, 0], [30, 70, 0], [0, 10, 90]], 2, ["cat", "dog", "car"])
     Budget(3 classes, 2 sets: {cat, dog}, {dog, car})
     """
     counts = _checked_matrix(matrix)
-    if classes is None and hasattr(matrix, "columns"):  # a pandas table brings its names
+    if classes is None and hasattr(matrix, "columns"):  # a pandas DataFrame
         classes = [str(name) for name in matrix.columns]
     names = checked_classes(len(counts) if classes is None else classes)
     if len(names) != len(counts):
         raise ShapeError(
-            "the matrix does not fit the classes", got=f"{len(counts)} rows", expected=f"{len(names)}"
+            "matrix does not match the classes", got=f"{len(counts)} rows", expected=f"{len(names)}"
         )
     check_num_sets(num_sets, len(names))
-    wanted = max(100, 4 * len(names)) if num_sets == "auto" else int(num_sets)
-    best = best_sets(_levels(counts / counts.sum(1, keepdims=True)), wanted)
-    chosen = best.first(knee(best.overlaps) if num_sets == "auto" else wanted)
-    if len(chosen) < wanted and num_sets != "auto":
+    limit = max(100, 4 * len(names)) if num_sets == "auto" else int(num_sets)
+    best = best_sets(_levels(counts / counts.sum(1, keepdims=True)), limit)
+    chosen = best.first(knee(best.overlaps) if num_sets == "auto" else limit)
+    if len(chosen) < limit and num_sets != "auto":
         warnings.warn(
-            f"only {len(chosen)} of {wanted} sets of classes are confused at all",
+            f"only {len(chosen)} of {limit} sets of classes are confused at all",
             RandomSetWarning,
             stacklevel=2,
         )
@@ -70,32 +70,32 @@ def _checked_matrix(matrix: Any) -> Floats:
     try:
         counts = np.asarray(matrix.detach().cpu() if isinstance(matrix, Tensor) else matrix, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise ShapeError("the confusion matrix is no table of numbers", got=str(error)) from None
+        raise ShapeError("confusion matrix must be numeric", got=str(error)) from None
     if counts.ndim != 2 or counts.shape[0] != counts.shape[1] or len(counts) < 2:
         raise ShapeError(
-            "a confusion matrix is square", got=f"shape {counts.shape}", expected="classes × classes"
+            "confusion matrix must be square", got=f"shape {counts.shape}", expected="classes × classes"
         )
     if not np.isfinite(counts).all() or (counts < 0).any():
-        raise ShapeError("a confusion matrix holds counts or shares", got="negative or non-finite entries")
+        raise ShapeError("confusion matrix must hold counts or shares", got="negative or non-finite entries")
     empty = np.flatnonzero(counts.sum(1) == 0)
     if len(empty):
         raise ShapeError(
-            "a class was never true in the confusion matrix",
-            got=f"row {int(empty[0])} is empty",
-            remedy="Use data that has every class; rows are true classes, columns predictions",
+            "a class has no samples in the confusion matrix",
+            got=f"row {int(empty[0])} is zero",
+            remedy="Use data with every class; rows are true classes, columns are predictions",
         )
     return counts
 
 
 def _levels(shares: Floats) -> Patterns:
-    """Cut the areas under the distributions into levels: the classes that reach up to each."""
+    """Slice the areas under the distributions into levels, each with the classes that reach it."""
     reached = shares > 0
     sizes = reached.sum(0)
-    if (sizes * (sizes + 1) // 2).sum() > _MOST_MEMBERSHIPS:
+    if (sizes * (sizes + 1) // 2).sum() > _MAX_MEMBERSHIPS:
         raise ShapeError(
-            "the confusion matrix has too few zeros for its size",
-            got=f"{int(reached.sum())} entries above zero, {len(shares)} classes",
-            remedy="Set entries that do not matter, below 0.001 for example, to zero",
+            "confusion matrix is too dense for its size",
+            got=f"{int(reached.sum())} non-zero entries, {len(shares)} classes",
+            remedy="Set negligible entries, for example those below 0.001, to zero",
         )
     classes: list[int] = []
     starts, heights = [0], []
@@ -115,11 +115,11 @@ def from_hierarchy(
 ) -> Budget:
     """Choose the sets of classes below each inner node of a hierarchy.
 
-    The tree is nested, {"animal": {"pet": ["cat", "dog"], "wild": ["wolf"]}, …}, or says the parents of each
-    name, {"cat": "pet", "dog": "pet", "pet": "animal", …}, several in a list as WordNet has them. Classes are
-    its leaves in order, or the names in `classes`, which may also stand inside the tree. In a nested tree,
-    groups of the same name in different places are different groups. With `num_sets`, the smallest sets come
-    first, equal sizes in class order. The budget need not be downward closed.
+    The tree is nested, {"animal": {"pet": ["cat", "dog"], "wild": ["wolf"]}, …}, or maps each name to its
+    parents, {"cat": "pet", "dog": "pet", "pet": "animal", …}, with a list for several as in WordNet. The
+    classes are its leaves in order, or the names in `classes`, which may be inner nodes. In a nested tree,
+    groups of the same name in different places are distinct. `num_sets` keeps the smallest sets, ties in
+    class order. The budget need not be downward closed.
 
     >>> from_hierarchy({"animal": {"pet": ["cat", "dog"], "wild": ["wolf"]}, "vehicle": ["car", "truck"]})
     Budget(5 classes, 4 sets: {cat, dog}, {car, truck}, {cat, dog, wolf}, {cat, dog, wolf, car, truck})
@@ -128,42 +128,38 @@ def from_hierarchy(
     """
     if isinstance(tree, str) or not isinstance(tree, Iterable) or not tree:
         raise BudgetError(
-            "the hierarchy is no tree", got=repr(tree), expected="a nested or parent mapping, or lists"
+            "invalid hierarchy", got=repr(tree), expected="a nested mapping or list, or a mapping to parents"
         )
     if num_sets is not None:
         check_num_sets(num_sets, 1000, auto=False)
     if isinstance(classes, str) or not (classes is None or isinstance(classes, Iterable)):
         raise BudgetError(
-            "the classes are no names",
+            "classes must be a list of names in the hierarchy",
             got=repr(classes),
-            expected="a list of names that stand in the tree",
-            remedy=f"A number of sets goes by its name: num_sets={classes}" if is_whole(classes, 0) else "",
+            remedy=f"Pass a number of sets by keyword: num_sets={classes}" if is_whole(classes, 0) else "",
         )
     classes = None if classes is None else list(classes)
-    parents = _tells_parents(tree, classes)
-    children = _children_from_parents(tree) if parents else _children_from_nested(tree)
+    maps_parents = _maps_to_parents(tree, classes)
+    children = _children_from_parents(tree) if maps_parents else _children_from_nested(tree)
     inner = {node for node, below in children.items() if below}
     leaves = list(dict.fromkeys(_name(node) for node in children if node not in inner))
     if not leaves and classes is None:
-        raise BudgetError("the hierarchy runs in a circle", got="no name without others below it")
+        raise BudgetError("hierarchy contains a cycle", got="no leaves")
     names = checked_classes(leaves if classes is None else classes)
     position = {name: i for i, name in enumerate(names)}
-    there = {_name(node) for node in children}
-    unknown = [name for name in names if name not in there]
-    if unknown:
-        raise BudgetError("a class is not in the hierarchy", got=unknown[0])
+    if unknown := set(names) - set(map(_name, children)):
+        raise BudgetError("class is not in the hierarchy", got=min(unknown, key=names.index))
     below: dict[Node, frozenset[int]] = {}
-    found = {_descend(node, children, position, below, ()) for node in inner}
-    sets = sorted((tuple(sorted(s)) for s in found if len(s) > 1), key=lambda s: (len(s), s))
+    groups = {_descend(node, children, position, below, ()) for node in inner}
+    sets = sorted((tuple(sorted(s)) for s in groups if len(s) > 1), key=lambda s: (len(s), s))
     if num_sets is not None and num_sets > len(sets):
-        raise BudgetError(
-            "the hierarchy has fewer sets", got=f"{num_sets} asked for", expected=f"at most {len(sets)}"
-        )
+        expected = f"at most {len(sets)}"
+        raise BudgetError("num_sets exceeds the sets in the hierarchy", got=num_sets, expected=expected)
     return Budget.from_sets(sets[:num_sets], names).with_origin({"method": "hierarchy"})
 
 
-def _tells_parents(tree: Any, classes: list[str] | None) -> bool:
-    """Whether the tree maps names to their parents: some parent is plain text, or every class is a key."""
+def _maps_to_parents(tree: Any, classes: list[str] | None) -> bool:
+    """Return whether the tree maps names to parents: some value is a string, or every class is a key."""
     if not isinstance(tree, Mapping):
         return False
     plain = any(isinstance(above, str) for above in tree.values())
@@ -171,7 +167,7 @@ def _tells_parents(tree: Any, classes: list[str] | None) -> bool:
 
 
 Node = str | tuple[str, ...]
-"""A name, or in a nested tree the way to it: names from the outermost to its own, "" for a nameless group."""
+"""A name or, in a nested tree, the path to it from the root, with "" for unnamed groups."""
 
 
 def _name(node: Node) -> str:
@@ -190,26 +186,26 @@ def _children_from_nested(tree: Any) -> dict[Node, list[Node]]:
     root = ("",)
     children: dict[tuple[str, ...], list[tuple[str, ...]]] = {root: []}
 
-    def added(parent: tuple[str, ...], *way: str) -> tuple[str, ...]:
-        node = (*parent, *way)
+    def add(parent: tuple[str, ...], *path: str) -> tuple[str, ...]:
+        node = (*parent, *path)
         children[parent].append(node)
         children.setdefault(node, [])
         return node
 
-    def visit(inside: Any, parent: tuple[str, ...]) -> None:
-        if isinstance(inside, Mapping):
-            for name, below in inside.items():
-                visit(below, added(parent, name))
-        elif isinstance(inside, str):
-            added(parent, inside)
-        elif isinstance(inside, Iterable):
-            for number, part in enumerate(inside):
-                if isinstance(part, str):
-                    added(parent, part)
-                else:  # a group without a name
-                    visit(part, added(parent, f"{number}", ""))
-        elif inside is not None:
-            raise BudgetError("a node of the hierarchy is neither a name nor a collection", got=inside)
+    def visit(subtree: Any, parent: tuple[str, ...]) -> None:
+        if isinstance(subtree, Mapping):
+            for name, below in subtree.items():
+                visit(below, add(parent, name))
+        elif isinstance(subtree, str):
+            add(parent, subtree)
+        elif isinstance(subtree, Iterable):
+            for number, child in enumerate(subtree):
+                if isinstance(child, str):
+                    add(parent, child)
+                else:  # an unnamed group
+                    visit(child, add(parent, f"{number}", ""))
+        elif subtree is not None:
+            raise BudgetError("hierarchy node must be a name or a collection", got=subtree)
 
     visit(tree, root)
     groups: dict[str, list[tuple[str, ...]]] = {}
@@ -217,9 +213,9 @@ def _children_from_nested(tree: Any) -> dict[Node, list[Node]]:
         if below:
             groups.setdefault(node[-1], []).append(node)
     for node, below in children.items():
-        meant = groups.get(node[-1], [])
-        if not below and len(meant) == 1 and meant[0] != node[: len(meant[0])]:
-            below.append(meant[0])  # a group that is told elsewhere: {"animal": ["pet"], "pet": ["cat"]}
+        same = groups.get(node[-1], [])
+        if not below and len(same) == 1 and same[0] != node[: len(same[0])]:
+            below.append(same[0])  # a group defined elsewhere: {"animal": ["pet"], "pet": ["cat"]}
     return {node: list(below) for node, below in children.items()}
 
 
@@ -232,7 +228,7 @@ def _descend(
 ) -> frozenset[int]:
     """Return the classes at or below a node."""
     if node in path:
-        raise BudgetError("the hierarchy runs in a circle", got=" → ".join(map(_name, [*path, node])))
+        raise BudgetError("hierarchy contains a cycle", got=" → ".join(map(_name, [*path, node])))
     if node not in below:
         name = _name(node)
         own = frozenset([position[name]]) if name in position else frozenset()
@@ -248,9 +244,9 @@ def random_sets(
     like: Budget | None = None,
     seed: int = 0,
 ) -> Budget:
-    """Draw sets of two or more classes at random, as a baseline for chosen ones.
+    """Draw random sets of two or more classes, as a baseline.
 
-    All sets are equally likely; with `like`, there are as many sets of each size as in that budget.
+    All sets are equally likely; with `like`, each size occurs as often as in that budget.
 
     >>> chosen = Budget.from_sets([{0, 1}, {2, 3}, {0, 1, 2}], 5)
     >>> drawn = random_sets(5, like=chosen, seed=1)
@@ -260,25 +256,21 @@ def random_sets(
     names = checked_classes(classes)
     n = len(names)
     if (like is None) == (num_sets is None):
-        raise BudgetError(
-            "give either num_sets or a budget to be like", got=f"num_sets={num_sets}, like={like}"
-        )
-    draw = np.random.default_rng(seed)
+        raise BudgetError("pass either num_sets or like", got=f"num_sets={num_sets}, like={like}")
+    generator = np.random.default_rng(seed)
     chosen: set[Focal] = set()
     if like is not None:
         if like.num_classes != n:
-            raise BudgetError(
-                "the budget to be like has other classes", got=like.num_classes, expected=f"{n}"
-            )
+            raise BudgetError("like has another number of classes", got=like.num_classes, expected=f"{n}")
         for size, count in Counter(map(len, like.sets[n:])).items():
-            alike: set[Focal] = set()
-            while len(alike) < count:
-                alike.add(tuple(sorted(draw.choice(n, size, replace=False).tolist())))
-            chosen |= alike
+            same_size: set[Focal] = set()
+            while len(same_size) < count:
+                same_size.add(tuple(sorted(generator.choice(n, size, replace=False).tolist())))
+            chosen |= same_size
     else:
         check_num_sets(num_sets, n, auto=False)
         while len(chosen) < int(num_sets or 0):
-            members = np.flatnonzero(draw.random(n) < 0.5)
+            members = np.flatnonzero(generator.random(n) < 0.5)
             if len(members) > 1:
                 chosen.add(tuple(members.tolist()))
     return Budget.from_sets(sorted(chosen), names).with_origin({"method": "random sets", "seed": seed})

@@ -1,4 +1,4 @@
-"""A small autoencoder: a reducer that bends, and that can place new data."""
+"""A small autoencoder: a nonlinear reducer that can transform new data."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ __all__ = ["Autoencoder"]
 
 
 class Autoencoder:
-    """Two networks with one hidden layer, trained to give features back through a few dimensions.
+    """An encoder and a decoder with one hidden layer each, trained to reconstruct features.
 
-    Features are centred and divided by their common standard deviation, so that their relative
-    scales stay. Training takes a fixed number of steps, whatever the number of samples.
+    Features are centred and divided by one common standard deviation, which keeps their relative scales.
+    The number of training steps does not depend on the number of samples.
 
     >>> points = np.random.default_rng(0).normal(size=(200, 8))
     >>> coder = Autoencoder(2, steps=20)
-    >>> places = coder.fit_transform(points)
-    >>> places.shape, bool(np.allclose(coder.transform(points[:5]), places[:5], atol=1e-5))
+    >>> codes = coder.fit_transform(points)
+    >>> codes.shape, bool(np.allclose(coder.transform(points[:5]), codes[:5], atol=1e-5))
     ((200, 2), True)
     """
 
@@ -44,7 +44,7 @@ class Autoencoder:
         self.seed, self.progress = seed, progress
 
     def fit_transform(self, features: Any, labels: Any = None) -> Floats:
-        """Train, and return the places of the features; labels are not used."""
+        """Train on features (n × F) and return their codes (n × d); labels are ignored."""
         x = torch.as_tensor(np.asarray(features), dtype=torch.float32)
         self.centre_, self.scale_ = x.mean(0), x.std().clamp_min(1e-12)
         x = (x - self.centre_) / self.scale_
@@ -67,15 +67,15 @@ class Autoencoder:
                     optimiser.step()
                     schedule.step()
                     advance(1)
-        return self._places(x)
+        return self._encode(x)
 
     def transform(self, features: Any) -> Floats:
-        """Return the places of new features."""
+        """Return the codes of new features."""
         if not hasattr(self, "encoder_"):
-            raise RandomSetError("the autoencoder is not trained yet", remedy="Call fit_transform first")
+            raise RandomSetError("the autoencoder is not trained", remedy="Call fit_transform first")
         x = torch.as_tensor(np.asarray(features), dtype=torch.float32)
-        return self._places((x - self.centre_) / self.scale_)
+        return self._encode((x - self.centre_) / self.scale_)
 
-    def _places(self, x: Tensor) -> Floats:
+    def _encode(self, x: Tensor) -> Floats:
         with torch.no_grad():
             return torch.cat([self.encoder_(part) for part in x.split(8192)]).double().numpy()

@@ -1,4 +1,4 @@
-"""The estimator: features and labels in, the sets of classes that matter out."""
+"""The `Budgeter` estimator: from features and labels to a budget."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
 
 import numpy as np
 
-from randomset._core.checks import checked_features, is_whole
+from randomset._core.checks import checked_features, is_number, is_whole
 from randomset._core.labels import encoded_labels
 from randomset._core.progress import progress_bar
 from randomset.belief.budget import Budget
@@ -24,7 +24,7 @@ from randomset.budgeting.reduce import (
     SAMPLES,
     Reducer,
     check_reducer,
-    reduced,
+    fit_reducer,
     reducer_name,
     stratified_sample,
 )
@@ -41,48 +41,47 @@ __all__ = ["Budgeter"]
 class Budgeter(Streaming):
     """Finds the K sets of classes whose regions in feature space overlap most (Algorithm 1).
 
-    Features are reduced to a few dimensions, each class becomes the ellipsoid that holds most of its
-    Gaussian, and
+    Features are reduced to a few dimensions, each class is represented by the ellipsoid that contains most
+    of its Gaussian, and sets of two or more classes are ranked by
 
-    overlap(A) = |∩_{c∈A} A^c| / |∪_{c∈A} A^c|
+    overlap(A) = |∩_{c∈A} A^c| / |∪_{c∈A} A^c|.
 
-    ranks the sets of two or more classes. No set is left out, whatever its size; the volumes are
-    estimated from points, with errors that are known. Where fewer than K sets overlap, the ellipsoids grow.
+    Sets of all sizes compete; the volumes are quasi-Monte Carlo estimates with known standard errors. If
+    fewer than K sets overlap, the ellipsoids grow.
 
     Args:
-        num_sets: K, the number of sets beside the singletons, or "auto" (see `randomset.budgeting.knee`).
-        reducer: "pca", "lda", "tsne", "umap", "autoencoder", None for features that have few dimensions
-            already, or any object with `fit_transform(features, labels)`.
-        dimensions: how many dimensions a named reducer keeps.
-        coverage: the share of a class that its ellipsoid holds.
+        num_sets: K, the number of sets beyond the singletons, or "auto" (see `randomset.budgeting.knee`).
+        reducer: "pca", "lda", "tsne", "umap", "autoencoder", None for features that already have few
+            dimensions, or any object with `fit_transform(features, labels)`.
+        dimensions: number of dimensions that a built-in reducer keeps.
+        coverage: share of a class's Gaussian inside its ellipsoid.
         grow: whether the ellipsoids may grow beyond `coverage` to reach K sets.
-        components: Gaussians in each class; with several, a class is the union of their ellipsoids.
-        floor: what is added to each variance, in units of the mean variance of all reduced features.
-        max_samples: how many samples (stratified, at least 20 of each class) a reducer sees; "auto" takes
-            all, but 3,000 for t-SNE and 10,000 for UMAP.
-        max_points: how many points may be spent on telling overlaps apart, in all ellipsoids together; fewer
-            are used where many ellipsoids lie around each point.
-        classes: the names of the classes in label order, or their number.
-        drift_level: for `partial_fit`: the probability, over the whole time between two computations, of
-            taking a cluster that stays for one that drifts.
-        forget: for `partial_fit`: whether a class that drifted forgets the samples from before.
-        layer: for (model, loader): the module whose output is the feature, if it is not the input of the last
-            linear layer.
-        seed: makes everything deterministic.
-        progress: show progress bars; None shows them on a terminal.
+        components: Gaussians per class; with several, a class is the union of their ellipsoids.
+        floor: added to each variance, in units of the mean variance of all reduced features.
+        max_samples: number of samples (stratified, at least 20 per class) used to fit the reducer; "auto"
+            uses all, but 3,000 for t-SNE and 10,000 for UMAP.
+        max_points: upper bound on the Monte Carlo points in all ellipsoids together; fewer are used where
+            many ellipsoids overlap.
+        classes: class names in label order, or the number of classes.
+        drift_level: for `partial_fit`: probability of a false alarm between two recomputations.
+        forget: for `partial_fit`: whether a class that drifted discards its earlier samples.
+        layer: for (model, loader): name of the module whose output to use as features instead of the input
+            of the last linear layer.
+        seed: random seed.
+        progress: whether to show progress bars; None shows them on a terminal.
 
     Attributes:
         budget_: the `Budget`.
-        overlaps_: the overlap of each of its K sets, in the budget's order; `errors_` has the standard
+        overlaps_: overlap of each of the K sets, in the order of the budget; `errors_` holds the standard
             errors, `coverages_` the coverage at which each set was found.
-        ranking_: the same, best first; `table()` prints it and `to_frame()` makes a pandas table.
-        curve_: for "auto", the overlaps that the rule saw.
-        ellipsoids_: the regions of the classes at `coverage`; `gaussians_` has what they are made of.
-        embedding_: the reduced features, with their `labels_`, of the samples at `sample_indices_`; in a
+        ranking_: the same, best first; see also `table()` and `to_frame()`.
+        curve_: for "auto", the overlap curve.
+        ellipsoids_: class regions at `coverage`; `gaussians_` holds the underlying statistics.
+        embedding_: reduced features of the samples at `sample_indices_`, with their `labels_`; in a
             stream, the latest 5,000.
         reducer_: the fitted reducer.
-        report_: what was sampled, how long each step took, what a user should know.
-        changes_: in a stream, a `Change` for each time the sets were chosen anew.
+        report_: a `BudgetReport` with sampling, timing and warnings.
+        changes_: in a stream, one `Change` per recomputation of the sets.
 
     >>> import numpy as np
     >>> draw = np.random.default_rng(0)
@@ -134,8 +133,8 @@ class Budgeter(Streaming):
     def fit(self, features: Any, labels: Any = None) -> Budgeter:
         """Choose the sets from features (n × F) and labels, or from a model and its data.
 
-        `fit(features, labels)`, `fit((model, loader))` or `fit(model, loader)`: a loader that gives (inputs,
-        labels) needs no other labels.
+        Call as `fit(features, labels)`, `fit((model, loader))` or `fit(model, loader)`; a loader of (inputs,
+        labels) needs no separate labels.
         """
         self._check_parameters()
         seconds: dict[str, float] = {}
@@ -150,7 +149,7 @@ class Budgeter(Streaming):
             sample = stratified_sample(codes, self._samples(samples), seed=self.seed)
             if len(sample) < samples:
                 matrix, codes = matrix[sample], codes[sample]
-            reducer, points = reduced(
+            reducer, points = fit_reducer(
                 self.reducer, matrix, codes, self.dimensions, seed=self.seed, progress=self.progress
             )
         with _timed(seconds, "Gaussians"):
@@ -160,48 +159,45 @@ class Budgeter(Streaming):
         self.n_features_in_, self.classes_ = matrix.shape[1], names
         self.samples_seen_ = samples
         self.changes_: list[Change] = []
-        self.__dict__.pop("moments_", None)  # a stream that was followed before ends here
+        self.__dict__.pop("moments_", None)  # ends any previous stream
         self._choose(seconds)
         return self
 
     def table(self, most: int | None = None) -> str:
-        """Write the sets as text, best first: overlap, its standard error, the coverage that it needed."""
+        """Return a text table of the sets, best first: overlap, standard error, coverage."""
         self._check_chosen()
         return table_of_sets(self.ranking_, self.classes_, self.gaussians_.dimensions, most)
 
     def to_frame(self) -> DataFrame:
-        """Return the sets as a pandas table, best first."""
+        """Return the sets as a pandas DataFrame, best first."""
         self._check_chosen()
         return frame_of_sets(self.ranking_, self.classes_, self.gaussians_.dimensions)
 
     def transform(self, features: Any) -> Floats:
-        """Return the places of new features in the reduced space, where the reducer can place new data."""
+        """Reduce new features, if the reducer supports new data."""
         self._check_fitted()
         matrix = checked_features(features, self.n_features_in_)
         if self.reducer_ is None:
             return matrix.astype(np.float64)
-        place = getattr(self.reducer_, "transform", None)
-        if place is None:
+        transform = getattr(self.reducer_, "transform", None)
+        if transform is None:
             raise RandomSetError(
-                "the reducer cannot place new data",
+                "the reducer cannot transform new data",
                 got=type(self.reducer_).__name__,
                 remedy='Use "pca", "lda", "autoencoder" or "umap"',
             )
-        return np.asarray(place(matrix), np.float64)
-
-    # -- the steps ------------------------------------------------------------------------------
+        return np.asarray(transform(matrix), np.float64)
 
     def _features(self, features: Any, labels: Any) -> tuple[Any, Any]:
         return features_and_labels(features, labels, layer=self.layer, progress=self.progress)
 
     def _choose(self, seconds: dict[str, float]) -> None:
-        """From Gaussians to the budget."""
+        """Compute the budget from the Gaussians."""
         gaussians, names = self.gaussians_, self.classes_
         floor = self.floor * gaussians.spread()
         if not floor > 0:
-            raise RandomSetError(
-                "the reduced features do not vary", got=f"mean variance {gaussians.spread():.3g}"
-            )
+            got = f"mean variance {gaussians.spread():.3g}"
+            raise RandomSetError("the reduced features are constant", got=got)
         radius = radius_from_coverage(self.coverage, gaussians.dimensions)
         with _timed(seconds, "ellipsoids"):
             if self.components == 1:
@@ -220,8 +216,8 @@ class Budgeter(Streaming):
         for note in self.report_.warnings:
             warnings.warn(note, RandomSetWarning, stacklevel=3)
         budget = Budget.from_sets(chosen.sets, names)
-        place = {focal: i for i, focal in enumerate(chosen.sets)}
-        order = [place[focal] for focal in budget.sets[budget.num_classes :]]
+        rank = {focal: i for i, focal in enumerate(chosen.sets)}
+        order = [rank[focal] for focal in budget.sets[budget.num_classes :]]
         self.overlaps_, self.errors_ = chosen.overlaps[order], chosen.errors[order]
         self.coverages_, self._radii = np.array(coverages)[order], chosen.radii[order]
         self.budget_ = budget.with_origin(self._origin())
@@ -229,22 +225,20 @@ class Budgeter(Streaming):
 
     def _overlaps(self, ellipsoids: Ellipsoids, num_classes: int) -> tuple[Overlaps | None, Overlaps]:
         options: dict[str, Any] = {"grow": self.grow, "max_points": self.max_points, "seed": self.seed}
-        there = len(np.unique(ellipsoids.class_of))
+        present = len(np.unique(ellipsoids.class_of))
+        available = number_of_sets(present)
         if self.num_sets != "auto":
-            wanted = min(self.num_sets, number_of_sets(there))
-            return None, top_overlaps(ellipsoids, num_classes, wanted, **options)
-        most = min(max(100, 4 * num_classes), number_of_sets(there))
-        curve = overlap_curve(ellipsoids, num_classes, min(there, number_of_sets(there)), most, **options)
+            return None, top_overlaps(ellipsoids, num_classes, min(self.num_sets, available), **options)
+        most = min(max(100, 4 * num_classes), available)
+        curve = overlap_curve(ellipsoids, num_classes, min(present, available), most, **options)
         return curve, curve.cut(knee(curve.overlaps))
 
     def _origin(self) -> dict[str, Any]:
-        reducer = reducer_name(self.reducer)
+        named = isinstance(self.reducer, str) or self.reducer is None
         return {
             "method": "overlap of class ellipsoids",
             "num_sets": self.num_sets if self.num_sets == "auto" else int(self.num_sets),
-            "reducer": type(self.reducer_).__name__
-            if reducer is None and self.reducer_ is not None
-            else reducer,
+            "reducer": reducer_name(self.reducer) if named else type(self.reducer_).__name__,
             "dimensions": self.gaussians_.dimensions,
             "coverage": self.coverage,
             "grow": self.grow,
@@ -256,8 +250,6 @@ class Budgeter(Streaming):
             "radii": [round(value, 4) for value in self._radii.tolist()],
         }
 
-    # -- checks ---------------------------------------------------------------------------------
-
     def _samples(self, samples: int) -> int:
         if self.max_samples == "auto":
             return SAMPLES.get(reducer_name(self.reducer) or "", samples)
@@ -268,34 +260,31 @@ class Budgeter(Streaming):
         for name in ("dimensions", "components", "max_points"):
             value = getattr(self, name)
             if not is_whole(value, 1):
-                raise RandomSetError(f"{name} is not a whole number above zero", got=value)
+                raise RandomSetError(f"{name} must be a positive integer", got=value)
         for name, low, high in (("coverage", 0, 1), ("floor", 0, np.inf)):
             value = getattr(self, name)
-            if (
-                isinstance(value, bool)
-                or not isinstance(value, (int, float, np.number))
-                or not low < value < high
-            ):
+            if not is_number(value) or not low < value < high:
                 expected = f"a number between {low} and {high}"
                 raise RandomSetError(f"{name} is out of range", got=value, expected=expected)
         if not is_whole(self.seed, 0) or self.seed >= 2**32:
-            raise RandomSetError("the seed is not a whole number from 0 to 2³² − 1", got=repr(self.seed))
+            raise RandomSetError("seed must be an integer from 0 to 2³² − 1", got=repr(self.seed))
         if self.max_samples not in ("auto", None) and not is_whole(self.max_samples, 1):
-            expected = "a whole number above zero, 'auto' or None"
-            raise RandomSetError("max_samples is out of range", got=self.max_samples, expected=expected)
+            raise RandomSetError(
+                "max_samples must be a positive integer, 'auto' or None", got=self.max_samples
+            )
         check_reducer(self.reducer)
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "n_features_in_"):
-            raise RandomSetError("the Budgeter is not fitted yet", remedy="Call fit(features, labels) first")
+            raise RandomSetError("the Budgeter is not fitted", remedy="Call fit(features, labels) first")
 
     def _check_chosen(self) -> None:
         self._check_fitted()
         if not hasattr(self, "ranking_"):
             raise RandomSetError(
-                "no sets are chosen yet",
+                "no sets have been chosen",
                 got=f"a new source with {self.samples_seen_} samples",
-                remedy="Call partial_fit(features, labels), and refresh() if its samples are few",
+                remedy="Call partial_fit(features, labels), then refresh() if there are only a few samples",
             )
 
 

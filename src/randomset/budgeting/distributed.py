@@ -1,4 +1,4 @@
-"""Features on several devices through Lightning; imported only when they are asked for."""
+"""Feature extraction on several devices with Lightning; imported on demand."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["FeaturePredictor"]
 
 
 class FeaturePredictor(lightning.LightningModule):
-    """Gives the features and labels of a batch."""
+    """Return the features and labels of each batch from `predict_step`."""
 
     def __init__(self, model: nn.Module, layer: str | None) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Confidence ellipsoids: the region of feature space that holds most of a class."""
+"""Confidence ellipsoids: the region of feature space that contains most of a class."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Ellipsoids", "coverage_from_radius", "radius_from_coverage"]
 
 
 def radius_from_coverage(coverage: float, dimensions: int) -> float:
-    """Return the Mahalanobis radius r of the region that holds a share of a Gaussian: r² = χ²_d(coverage).
+    """Return the Mahalanobis radius r that contains a share of a Gaussian: r² = χ²_d(coverage).
 
     >>> round(radius_from_coverage(0.95, 3) ** 2, 3)  # the paper's constant
     7.815
@@ -25,9 +25,7 @@ def radius_from_coverage(coverage: float, dimensions: int) -> float:
     from scipy.stats import chi2
 
     if not 0 < coverage < 1:
-        raise RandomSetError(
-            "the coverage is out of range", got=coverage, expected="a number between 0 and 1"
-        )
+        raise RandomSetError("coverage is out of range", got=coverage, expected="a number between 0 and 1")
     return float(np.sqrt(chi2.ppf(coverage, dimensions)))
 
 
@@ -46,10 +44,9 @@ def coverage_from_radius(radius: float, dimensions: int) -> float:
 class Ellipsoids:
     """The regions (x − μ)ᵀ Σ⁻¹ (x − μ) ≤ r² of the classes, in any dimension d.
 
-    A class is the union of its ellipsoids: one for a Gaussian, several for a mixture. The columns of
-    `axes` are the principal axes, each as long as one standard deviation, so that
-    x = μ + r · axes · u for u in the unit ball. They are sorted by length and point towards the
-    middle of all classes, so that a rotation of the data rotates them and nothing else.
+    A class is the union of its ellipsoids: one for a Gaussian, several for a mixture. The columns of `axes`
+    are the principal axes scaled to one standard deviation: x = μ + r · axes · u for u in the unit ball. They
+    are sorted by length and point towards the mean of all centres, so they rotate with the data.
 
     Shapes: `centres` (M × d), `axes` (M × d × d), `class_of` (M), in ascending order.
 
@@ -78,10 +75,10 @@ class Ellipsoids:
 
     @classmethod
     def from_gaussians(cls, gaussians: ClassGaussians, floor: float, radius: float) -> Ellipsoids:
-        """Build one ellipsoid for each class that has points."""
-        there = np.flatnonzero(gaussians.count)
-        covariances = gaussians.covariance(floor)[there]
-        return cls.from_moments(gaussians.mean[there], covariances, there, radius)
+        """Build one ellipsoid per class that has points."""
+        present = np.flatnonzero(gaussians.count)
+        covariances = gaussians.covariance(floor)[present]
+        return cls.from_moments(gaussians.mean[present], covariances, present, radius)
 
     @classmethod
     def from_mixtures(
@@ -94,9 +91,9 @@ class Ellipsoids:
         radius: float,
         seed: int = 0,
     ) -> Ellipsoids:
-        """Fit a mixture to the points of each class, with fewer components where points are few.
+        """Fit a Gaussian mixture to the points of each class.
 
-        A component needs 5(d + 1) different points; a class with too few for two keeps its Gaussian.
+        Each component requires 5(d + 1) distinct points; classes with fewer points get fewer components.
         """
         from sklearn.exceptions import ConvergenceWarning
         from sklearn.mixture import GaussianMixture
@@ -104,16 +101,16 @@ class Ellipsoids:
         means, covariances, owners = [], [], []
         single = gaussians.covariance(floor)
         for c in np.flatnonzero(gaussians.count).tolist():
-            mine = points[labels == c]
-            count = min(components, len(np.unique(mine, axis=0)) // (5 * (gaussians.dimensions + 1)))
+            members = points[labels == c]
+            count = min(components, len(np.unique(members, axis=0)) // (5 * (gaussians.dimensions + 1)))
             if count < 2:
                 means.append(gaussians.mean[c : c + 1])
                 covariances.append(single[c : c + 1])
             else:
                 with warnings.catch_warnings():
-                    warnings.simplefilter("ignore", ConvergenceWarning)  # a rough mixture serves
-                    mixture = GaussianMixture(count, reg_covar=floor, random_state=seed).fit(mine)
-                kept = mixture.weights_ * len(mine) > gaussians.dimensions
+                    warnings.simplefilter("ignore", ConvergenceWarning)  # a rough fit is enough
+                    mixture = GaussianMixture(count, reg_covar=floor, random_state=seed).fit(members)
+                kept = mixture.weights_ * len(members) > gaussians.dimensions
                 means.append(mixture.means_[kept])
                 covariances.append(mixture.covariances_[kept])
             owners += [c] * len(means[-1])
@@ -129,27 +126,26 @@ class Ellipsoids:
         return self.centres.shape[1]
 
     def with_radius(self, radius: float) -> Ellipsoids:
-        """Return the ellipsoids of the same Gaussians at another Mahalanobis radius."""
+        """Return a copy with another Mahalanobis radius."""
         return replace(self, radius=radius)
 
     @cached_property
     def whitening(self) -> Floats:
-        """The inverse of `axes`: it turns each ellipsoid into the ball of radius r (M × d × d)."""
+        """The inverse of `axes`: maps each ellipsoid to the ball of radius r (M × d × d)."""
         return np.linalg.inv(self.axes).astype(np.float64, copy=False)
 
     @cached_property
     def relative_volumes(self) -> Floats:
-        """The volumes, in units of the largest (M)."""
+        """The volumes relative to the largest (M)."""
         logs = np.log(np.linalg.norm(self.axes, axis=1)).sum(1)  # the axes are orthogonal
-        return np.exp(np.maximum(logs - logs.max(), -600))  # never zero
+        return np.exp(np.maximum(logs - logs.max(), -600))  # clamped to stay above zero
 
     @cached_property
     def half_widths(self) -> Floats:
-        """Half the sides of each bounding box (M × d)."""
+        """Half the side lengths of each bounding box (M × d)."""
         return self.radius * np.sqrt(np.square(self.axes).sum(2))
 
     def contain(self, points: Floats) -> NDArray[np.bool_]:
-        """Say which points (n × d) lie in which ellipsoid (n × M)."""
-        away = points[:, None, :] - self.centres
-        white = np.einsum("nmd,med->nme", away, self.whitening)
+        """Return whether each point (n × d) lies in each ellipsoid (n × M)."""
+        white = np.einsum("nmd,med->nme", points[:, None, :] - self.centres, self.whitening)
         return np.square(white).sum(-1) <= self.radius**2

@@ -1,4 +1,4 @@
-"""Features from a network: what goes into its last linear layer, or comes out of a named one."""
+"""Feature extraction: the input of a network's last linear layer, or the output of a named layer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler
 
 from randomset._core.batches import call_with, evaluating, flat_features, moved, split_batch
 from randomset._core.progress import progress_bar
-from randomset._core.torchvision import before_others
+from randomset._core.torchvision import import_torchvision_first
 from randomset.errors import LabelError, MissingPackageError, RandomSetError, ShapeError
 
 _CHANNELS_FIRST = (nn.Conv1d, nn.BatchNorm1d, nn.InstanceNorm1d, nn.GroupNorm, nn.AvgPool1d, nn.MaxPool1d)
@@ -29,15 +29,15 @@ def extract_features(
     devices: int | None = None,
     progress: bool | None = None,
 ) -> tuple[NDArray[np.float32], NDArray[Any] | None]:
-    """Run a model over a data loader and return its features (n × F) and the loader's labels, if any.
+    """Run a model over a data loader and return features (n × F) and the loader's labels, if any.
 
-    The features are the input of the linear layer that runs last, the paper's penultimate layer, or the
-    output of the module named by `layer`. Maps of a convolution are averaged over space, tokens over their
-    sequence. A batch is (inputs, labels), a mapping whose "labels" or "label" are set aside while the rest
-    goes to the model by name, or inputs alone; a data set or a tensor is cut into batches. The model runs
-    where it is, in evaluation mode, without gradients.
+    The features are the input of the linear layer that runs last (the paper's penultimate layer) or the
+    output of the module named by `layer`. Feature maps are averaged over space, tokens over the sequence. A
+    batch is (inputs, labels), a mapping with "labels" or "label" whose other items are passed to the model by
+    name, or inputs alone; data sets and tensors are split into batches. The model runs on its own device, in
+    evaluation mode, without gradients.
 
-    With several devices, or `devices=2` processes on a CPU, Lightning's `predict` runs one copy on each; the
+    With several GPUs, or with `devices` processes on a CPU, Lightning's `predict` runs one copy on each; the
     model and the loader must then be picklable.
 
     >>> import torch
@@ -48,26 +48,23 @@ def extract_features(
     ((6, 8), [0, 1, 2, 0, 1, 2])
     """
     if not isinstance(model, nn.Module):
-        raise RandomSetError("the model is no torch module", got=type(model).__name__)
+        raise RandomSetError("model must be a torch.nn.Module", got=type(model).__name__)
     if isinstance(batches, Tensor):
         batches = batches.split(256)
     elif isinstance(batches, Dataset) and not isinstance(batches, IterableDataset):
         batches = DataLoader(batches, batch_size=256)
     if not isinstance(batches, Iterable):
-        raise RandomSetError(
-            "the data cannot be iterated over",
-            got=type(batches).__name__,
-            expected="a data loader or data set",
-        )
+        expected = "a data loader or data set"
+        raise RandomSetError("data must be iterable", got=type(batches).__name__, expected=expected)
     if devices is None:
         on_cuda = any(p.is_cuda for p in model.parameters())
         devices = torch.cuda.device_count() if on_cuda else 1
     if devices > 1:
         parts = _in_processes(model, batches, layer, devices, progress)
     else:
-        parts = list(_in_turn(model, batches, layer, progress))
+        parts = list(_in_process(model, batches, layer, progress))
     if not parts:
-        raise ShapeError("the data loader gave no batch", expected="at least one")
+        raise ShapeError("the data loader is empty", expected="at least one batch")
     features = torch.cat([features for features, _ in parts]).numpy()
     labels = [label for _, label in parts if label is not None]
     return features, np.concatenate(labels) if labels else None
@@ -79,25 +76,24 @@ Part = tuple[Tensor, "NDArray[Any] | None"]
 def features_and_labels(
     features: Any, labels: Any, *, layer: str | None = None, progress: bool | None = None
 ) -> tuple[Any, Any]:
-    """Turn (model, loader), or a model and its loader, into features and labels; others stay as they are."""
+    """Extract features and labels from (model, loader); return anything else unchanged."""
     if isinstance(features, nn.Module):  # fit(model, loader)
         features, labels = (features, labels), None
-    if not (
-        isinstance(features, (tuple, list)) and len(features) == 2 and isinstance(features[0], nn.Module)
-    ):
+    pair = isinstance(features, (tuple, list)) and len(features) == 2
+    if not pair or not isinstance(features[0], nn.Module):
         return features, labels
     model, batches = features
-    found, seen = extract_features(model, batches, layer=layer, progress=progress)
+    extracted, own_labels = extract_features(model, batches, layer=layer, progress=progress)
     if labels is None:
-        return found, seen
-    if seen is not None and not np.array_equal(np.asarray(labels), seen):
-        raise LabelError("the labels are not those that the loader gives", remedy="Leave out the labels")
-    if seen is None and isinstance(getattr(batches, "sampler", None), RandomSampler):
-        raise LabelError("the loader shuffles, so its features cannot be matched with labels from elsewhere")
-    return found, labels
+        return extracted, own_labels
+    if own_labels is not None and not np.array_equal(np.asarray(labels), own_labels):
+        raise LabelError("labels differ from those of the loader", remedy="Omit the labels")
+    if own_labels is None and isinstance(getattr(batches, "sampler", None), RandomSampler):
+        raise LabelError("the loader shuffles, so separate labels cannot be matched with its samples")
+    return extracted, labels
 
 
-def _in_turn(
+def _in_process(
     model: nn.Module, batches: Iterable[Any], layer: str | None, progress: bool | None
 ) -> Iterator[Part]:
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
@@ -110,7 +106,7 @@ def _in_turn(
 
 
 class FeatureProbe:
-    """Calls a model and catches the features on their way."""
+    """Runs a model and captures its features with hooks."""
 
     def __init__(self, model: nn.Module, layer: str | None) -> None:
         self.model, self.layer = model, layer
@@ -118,11 +114,8 @@ class FeatureProbe:
         if layer is not None:
             modules = dict(model.named_modules())
             if layer not in modules:
-                raise RandomSetError(
-                    "the model has no such layer",
-                    got=layer,
-                    expected="one of " + ", ".join(list(modules)[1:]),
-                )
+                expected = "one of " + ", ".join(list(modules)[1:])
+                raise RandomSetError("unknown layer", got=layer, expected=expected)
             self.target = modules[layer]
 
     @torch.inference_mode()
@@ -131,30 +124,30 @@ class FeatureProbe:
         inputs, labels = split_batch(batch)
         target = self._last_linear(inputs) if self.target is None else self.target
         self.target = target
-        caught: list[Any] = []
+        captured: list[Any] = []
         if self.layer is None:
             hook = target.register_forward_pre_hook(
-                lambda _, args, named: caught.extend([*args, *named.values()][:1]), with_kwargs=True
+                lambda _, args, named: captured.extend([*args, *named.values()][:1]), with_kwargs=True
             )
         else:
-            hook = target.register_forward_hook(lambda _, args, output: caught.append(output))
+            hook = target.register_forward_hook(lambda _, args, output: captured.append(output))
         try:
             call_with(self.model, inputs)
         finally:
             hook.remove()
-        if not caught or not isinstance(caught[-1], Tensor):
+        if not captured or not isinstance(captured[-1], Tensor):
             raise RandomSetError(
-                "the layer gave no tensor",
-                got=type(caught[-1]).__name__ if caught else "no call of it",
-                remedy="Name another with layer=…",
+                "the layer did not return a tensor",
+                got=type(captured[-1]).__name__ if captured else "no call of the layer",
+                remedy="Choose another with layer=…",
             )
-        # a linear layer takes channels last; of other layers, only sequences of tokens have them last
-        maps = caught[-1].dim() > 3 or isinstance(target, _CHANNELS_FIRST)
-        features = flat_features(caught[-1], channels_first=self.layer is not None and maps)
-        return features.float().cpu(), None if labels is None else _labels(labels, len(features))
+        # linear layers take channels last; among other layers, only token sequences have channels last
+        maps = captured[-1].dim() > 3 or isinstance(target, _CHANNELS_FIRST)
+        features = flat_features(captured[-1], channels_first=self.layer is not None and maps)
+        return features.float().cpu(), None if labels is None else _checked_labels(labels, len(features))
 
     def _last_linear(self, inputs: Any) -> nn.Module:
-        """Find the linear layer that runs last; the order of definition may be another."""
+        """Find the linear layer that runs last, which need not be the last one defined."""
         last: list[nn.Module] = []
         hooks = [
             module.register_forward_pre_hook(lambda module, _: last.append(module))
@@ -169,34 +162,33 @@ class FeatureProbe:
         if not last:
             names = [name for name, _ in self.model.named_children()]
             raise RandomSetError(
-                "the model has no linear layer to take features from",
+                "the model has no linear layer",
                 got=type(self.model).__name__,
-                remedy=f"Name the layer whose output to use with layer=…: one of {', '.join(names)}",
+                remedy=f"Choose the layer whose output to use with layer=…: one of {', '.join(names)}",
             )
         return last[-1]
 
 
-def _labels(labels: Any, count: int) -> NDArray[Any]:
-    found = labels.cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
-    if found.shape != (count,):
-        raise LabelError(
-            "a batch has not one label for each input", got=f"shape {found.shape}", expected=f"({count},)"
-        )
-    return found
+def _checked_labels(labels: Any, count: int) -> NDArray[Any]:
+    array = labels.cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
+    if array.shape != (count,):
+        got = f"shape {array.shape}"
+        raise LabelError("a batch must have one label per input", got=got, expected=f"({count},)")
+    return array
 
 
 def _in_processes(
     model: nn.Module, batches: Iterable[Any], layer: str | None, devices: int, progress: bool | None
 ) -> list[Part]:
-    """Let Lightning run a copy of the model on every device; each writes its part into a folder."""
+    """Run one copy of the model per device with Lightning."""
     try:
-        before_others()
+        import_torchvision_first()
         from randomset._core.distributed import in_processes
         from randomset.budgeting.distributed import FeaturePredictor
     except ModuleNotFoundError:
         raise MissingPackageError("lightning", "train") from None
     with evaluating(model):
-        found = in_processes(
+        outputs = in_processes(
             FeaturePredictor(model, layer), batches, devices, enable_progress_bar=progress is not False
         )
-    return [(found["features"], found["labels"].numpy() if "labels" in found else None)]
+    return [(outputs["features"], outputs["labels"].numpy() if "labels" in outputs else None)]

@@ -1,4 +1,4 @@
-"""How many sets are enough: the bend of the overlap curve."""
+"""Choosing the number of sets: the knee of the overlap curve."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import numpy as np
 __all__ = ["NEGLIGIBLE", "knee"]
 
 NEGLIGIBLE = 0.01
-"""Sets that overlap less than this share of the best one's overlap do not count."""
+"""Sets are ignored when their overlap is below this share of the largest overlap."""
 
 
 def knee(overlaps: Any) -> int:
-    """Return how many sets to keep of a curve of overlaps, the largest first.
+    """Return how many sets to keep, given their overlaps in descending order.
 
-    The curve falls steeply over the sets that matter and is flat over the many that hardly overlap. With rank
-    and overlap both scaled to [0, 1], the knee is the set furthest below the straight line from the first set
-    to the last one that overlaps at least 1 % as much as the first; the sets up to it are kept, at least one.
-    For a curve that halves every h sets, about 2.2 · h are kept: those that overlap at least a fifth as much
-    as the best. A straight line has no knee: all its sets are kept.
+    The curve falls steeply over the sets that matter and flattens over the many that hardly overlap. With
+    rank and overlap both scaled to [0, 1], the knee is the set furthest below the straight line from the
+    first set to the last set with at least 1 % of the first one's overlap; the sets up to the knee are kept,
+    at least one. For a curve that halves every h sets, about 2.2 · h sets are kept: those with at least a
+    fifth of the largest overlap. A straight line has no knee: all its sets are kept.
 
-    `Budgeter(num_sets="auto")` takes the curve at the first coverage where at least as many sets as classes
-    overlap, so that all overlaps belong to one coverage and can be compared, and follows it for 100 sets, or
-    four for each class if these are more. `randomset.report.plot_overlaps` draws it.
+    `Budgeter(num_sets="auto")` uses the curve at the smallest coverage at which at least as many sets as
+    classes overlap, so that the overlaps are comparable, and follows it for 100 sets or four per class,
+    whichever is more. `randomset.report.plot_overlaps` draws it.
 
     >>> knee(0.5 ** (np.arange(100) / 5))
     12

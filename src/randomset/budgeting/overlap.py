@@ -1,4 +1,4 @@
-"""Which sets of classes overlap most: enough points to tell, and a coverage at which enough sets meet."""
+"""Rank sets of classes by overlap, with enough points and large enough ellipsoids."""
 
 from __future__ import annotations
 
@@ -16,25 +16,24 @@ from randomset.budgeting.search import Focal, RankedSets, best_sets
 __all__ = ["Overlaps", "overlap_curve", "top_overlaps"]
 
 GROWTH = 1.15
-"""The factor by which the radius of the ellipsoids grows when too few sets overlap."""
+"""Growth factor of the ellipsoids' radius while too few sets overlap."""
 
 CERTAIN = 2.0
-"""A set is certainly in or out when its overlap is this many standard errors from the boundary."""
+"""A choice is certain when the overlap is at least this many standard errors from the boundary."""
 
-_STEPS = 150  # a radius of 1.15^150 covers anything that floating point can tell apart
-_FIRST_POINTS, _FEWEST = 2**17, 8  # in all ellipsoids together; in each of them and of the replicates
-_CROWD = (
-    8  # where more ellipsoids than this lie around a point, points are fewer: memory and time are bounded
-)
+_MAX_STEPS = 150  # 1.15^150 exceeds any ratio of distances that floating point resolves
+_INITIAL_POINTS = 2**17  # in all ellipsoids together
+_MIN_POINTS = 8  # per ellipsoid and replicate
+_CROWDING = 8  # with more ellipsoids around a point than this, fewer points are used to bound memory and time
 
 
 @dataclass(frozen=True)
 class Overlaps:
-    """The chosen sets, best first, with how well each is known.
+    """The chosen sets, best first, with the uncertainty of each overlap.
 
     `overlaps`, `errors` (standard errors) and `radii` (the Mahalanobis radius at which the set was found)
-    have one entry for each set; `radius` is the last that was tried, `points` the number in each ellipsoid
-    there. `undecided` counts sets, chosen or not, whose overlap is within `CERTAIN` errors of the boundary.
+    have one entry per set; `radius` is the last radius tried and `points` the number of points per ellipsoid
+    at that radius. `undecided` counts sets, chosen or not, within `CERTAIN` errors of the boundary.
     """
 
     sets: list[Focal]
@@ -50,7 +49,7 @@ class Overlaps:
         return len(self.sets)
 
     def cut(self, count: int) -> Overlaps:
-        """Return the best of them, with `undecided` counted anew at this boundary."""
+        """Return the best `count` sets, with `undecided` counted at that boundary."""
         certainty = _certainty(self.overlaps, self.errors, count)
         return replace(
             self,
@@ -73,21 +72,21 @@ def top_overlaps(
 ) -> Overlaps:
     """Return the `num_sets` sets of two or more classes with the largest intersection over union.
 
-    Where fewer sets overlap, the radius of the ellipsoids grows by `GROWTH`, again and again, until enough do
-    (unless `grow` is off); sets that met at a smaller radius rank first. At each radius the number of points
-    grows until it is certain which sets are chosen, or `max_points` in all ellipsoids together are used.
+    While fewer sets overlap, the radius of the ellipsoids is multiplied by `GROWTH` (unless `grow` is False);
+    sets that overlap at a smaller radius rank first. At each radius, the number of points increases until
+    the choice is certain or `max_points` in all ellipsoids together are used.
 
     >>> import numpy as np
-    >>> means, rounds = np.array([[0.0, 0], [1, 0], [9, 0]]), np.stack([np.eye(2)] * 3)
-    >>> found = top_overlaps(Ellipsoids.from_moments(means, rounds, [0, 1, 2], 2.0), 3, 2)
-    >>> found.sets, found.radii.round(2).tolist()
+    >>> means, covariances = np.array([[0.0, 0], [1, 0], [9, 0]]), np.stack([np.eye(2)] * 3)
+    >>> top = top_overlaps(Ellipsoids.from_moments(means, covariances, [0, 1, 2], 2.0), 3, 2)
+    >>> top.sets, top.radii.round(2).tolist()
     ([(0, 1), (1, 2)], [2.0, 4.02])
     """
     sets: list[Focal] = []
     parts: list[tuple[Floats, Floats, Floats]] = []
     undecided = 0
-    for _ in range(_STEPS):
-        ranked, points, undecided = _certain(ellipsoids, num_classes, num_sets, sets, max_points, seed)
+    for _ in range(_MAX_STEPS):
+        ranked, points, undecided = _ranked(ellipsoids, num_classes, num_sets, sets, max_points, seed)
         sets += ranked.sets
         parts.append((ranked.overlaps, ranked.errors, np.full(len(ranked), ellipsoids.radius)))
         if len(sets) == num_sets or not grow:
@@ -107,12 +106,12 @@ def overlap_curve(
     max_points: int = 2**20,
     seed: int = 0,
 ) -> Overlaps:
-    """Return all overlapping sets, `at_most` of them, at the first radius where `at_least` overlap.
+    """Return up to `at_most` overlapping sets at the first radius at which `at_least` sets overlap.
 
-    Unlike those of `top_overlaps`, the overlaps all belong to one radius, and can be compared.
+    Unlike in `top_overlaps`, all overlaps belong to one radius and are comparable.
     """
-    for _ in range(_STEPS):
-        ranked, points, undecided = _certain(ellipsoids, num_classes, at_most, (), max_points, seed)
+    for _ in range(_MAX_STEPS):
+        ranked, points, undecided = _ranked(ellipsoids, num_classes, at_most, (), max_points, seed)
         if len(ranked) >= at_least or not grow:
             break
         ellipsoids = ellipsoids.with_radius(ellipsoids.radius * GROWTH)
@@ -120,20 +119,20 @@ def overlap_curve(
     return Overlaps(ranked.sets, ranked.overlaps, ranked.errors, radii, ellipsoids.radius, points, undecided)
 
 
-def _certain(
+def _ranked(
     ellipsoids: Ellipsoids, num_classes: int, count: int, known: Collection[Focal], max_points: int, seed: int
 ) -> tuple[RankedSets, int, int]:
-    """Rank sets that are not known yet, up to `count` with the known ones, with points enough to be certain.
+    """Rank sets beyond the known ones, `count` in total, with enough points for a certain choice.
 
-    Returns the sets, the points in each ellipsoid, and how many sets stayed undecided.
+    Returns the sets, the number of points per ellipsoid, and the number of undecided sets.
     """
     needed = count - len(known)
-    spare = max(8, count // 10)  # sets beyond the boundary, to see whether they might belong before it
+    spare = max(8, count // 10)  # sets beyond the boundary that might belong inside it
     share = REPLICATES * len(ellipsoids)
-    some = ellipsoids.centres[:: 1 + len(ellipsoids) // 200]
-    crowd = ellipsoids.contain(some).sum(1).mean()
-    most = max(_FEWEST, _power_of_two(max_points * min(1, _CROWD / crowd) / share))
-    points = min(most, max(_FEWEST, _power_of_two(min(_FIRST_POINTS / share, 1024))))
+    sample = ellipsoids.centres[:: 1 + len(ellipsoids) // 200]
+    crowding = ellipsoids.contain(sample).sum(1).mean()
+    most = max(_MIN_POINTS, _power_of_two(max_points * min(1, _CROWDING / crowding) / share))
+    points = min(most, max(_MIN_POINTS, _power_of_two(min(_INITIAL_POINTS / share, 1024))))
     while True:
         ball = unit_ball(ellipsoids.dimensions, points, seed)
         patterns = patterns_from_ellipsoids(ellipsoids, num_classes, ball)
@@ -147,11 +146,11 @@ def _certain(
 
 
 def _certainty(overlaps: Floats, errors: Floats, count: int) -> Floats:
-    """Return how many standard errors each overlap is away from the boundary after `count` sets."""
+    """Return the distance of each overlap from the boundary after `count` sets, in standard errors."""
     if len(overlaps) <= count or count == 0:
         return np.full(0, np.inf)
-    away = np.abs(overlaps - overlaps[count - 1 : count + 1].mean())
-    return away / np.maximum(errors, np.finfo(float).tiny)
+    distance = np.abs(overlaps - overlaps[count - 1 : count + 1].mean())
+    return distance / np.maximum(errors, np.finfo(float).tiny)
 
 
 def _power_of_two(number: float, *, up: bool = False) -> int:

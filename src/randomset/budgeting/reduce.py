@@ -1,4 +1,4 @@
-"""From many feature dimensions to few: one small protocol, and the reducers that users name."""
+"""Dimensionality reduction: the `Reducer` protocol and the built-in reducers."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from randomset._core.progress import progress_bar
@@ -22,27 +23,27 @@ __all__ = [
     "UMAP",
     "Reducer",
     "check_reducer",
+    "fit_reducer",
     "named_reducer",
-    "reduced",
     "reducer_name",
     "stratified_sample",
 ]
 
 REDUCERS = ("pca", "lda", "tsne", "umap", "autoencoder")
-"""What may be named; any object with `fit_transform` serves as well."""
+"""Names of the built-in reducers; any object with `fit_transform` works as well."""
 
 SAMPLES = {"tsne": 3_000, "umap": 10_000}
-"""How many samples the slow reducers take by default."""
+"""Default sample size of the slow reducers."""
 
 
 class Reducer(Protocol):
-    """Features (n × F) in, points of few dimensions (n × d) out.
+    """Maps features (n × F) to points of few dimensions (n × d).
 
-    A reducer that also has `transform(features)` can place new data, which streams need.
+    Streams require a reducer with `transform(features)` for new data.
     """
 
     def fit_transform(self, features: Any, labels: Any = None) -> Any:
-        """Learn from features and return their places."""
+        """Fit to features and return their embedding."""
         ...
 
 
@@ -55,22 +56,22 @@ def named_reducer(
     seed: int,
     progress: bool | None = None,
 ) -> Reducer:
-    """Build a reducer for features of some shape (n × F).
+    """Build a built-in reducer for features of the given shape (n × F).
 
     >>> named_reducer("pca", 3, (100, 64), 10, seed=0)
     PCA(n_components=3, random_state=0)
     """
     check_reducer(name)
-    room = min(dimensions, *shape)
+    limit = min(dimensions, *shape)
     if name == "pca":
         from sklearn.decomposition import PCA
 
-        return PCA(room, random_state=seed)
+        return PCA(limit, random_state=seed)
     if name == "lda":
         from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
-        # a little shrinkage keeps constant and repeated features from making the problem singular
-        components = min(room, num_classes - 1)
+        components = min(limit, num_classes - 1)
+        # a little shrinkage avoids singular matrices from constant or repeated features
         return LinearDiscriminantAnalysis(solver="eigen", shrinkage=1e-3, n_components=components)
     if name == "tsne":
         return TSNE(dimensions, seed=seed, progress=progress)
@@ -79,7 +80,7 @@ def named_reducer(
     return Autoencoder(dimensions, seed=seed, progress=progress)
 
 
-def reduced(
+def fit_reducer(
     reducer: str | Reducer | None,
     matrix: NDArray[Any],
     codes: NDArray[np.int64],
@@ -88,15 +89,15 @@ def reduced(
     seed: int,
     progress: bool | None = None,
 ) -> tuple[Reducer | None, Floats]:
-    """Fit a reducer, named or given, to features (n × F); return it and the places (n × d)."""
+    """Fit a reducer to features (n × F); return it and the embedding (n × d)."""
     from sklearn.base import clone
 
     name = reducer_name(reducer)
     if name is not None:
-        shape, there = matrix.shape, len(np.unique(codes))
-        fitted: Any = named_reducer(name, dimensions, shape, there, seed=seed, progress=progress)
+        present = len(np.unique(codes))
+        fitted: Any = named_reducer(name, dimensions, matrix.shape, present, seed=seed, progress=progress)
         if name in ("pca", "lda"):
-            matrix = matrix.astype(np.float64)  # an offset costs single precision its digits
+            matrix = matrix.astype(np.float64)  # float32 loses precision to a large offset
     elif reducer is None or isinstance(reducer, str):
         return None, matrix.astype(np.float64)
     else:
@@ -110,7 +111,7 @@ def reduced(
         raise RandomSetError("the reducer failed on these features", got=got) from error
     if points.ndim != 2 or len(points) != len(matrix) or not np.isfinite(points).all():
         raise RandomSetError(
-            "the reducer did not give a finite place for each sample",
+            "the reducer must return one finite point per sample",
             got=f"shape {points.shape} from {type(fitted).__name__}",
             expected=f"({len(matrix)}, dimensions)",
         )
@@ -118,7 +119,7 @@ def reduced(
 
 
 def reducer_name(reducer: Any) -> str | None:
-    """Return the name of a named reducer however it is written, or None.
+    """Return the normalised name of a built-in reducer, or None.
 
     >>> reducer_name("t-SNE"), reducer_name("none"), reducer_name(None)
     ('tsne', None, None)
@@ -128,20 +129,17 @@ def reducer_name(reducer: Any) -> str | None:
 
 
 def check_reducer(reducer: Any) -> None:
-    """Refuse what is no reducer, unknown names and missing packages, before any work is done."""
+    """Raise an error for unknown names, objects that are not reducers, and missing packages."""
     name = reducer_name(reducer)
     expected = "one of " + ", ".join(REDUCERS) + ", None, or an object with fit_transform"
-    if name is None:
-        if reducer is not None and not isinstance(reducer, str):
-            if isinstance(reducer, type):
-                remedy = f"Make one: {reducer.__name__}(…)"
-                raise RandomSetError(
-                    "the reducer is a class, not an object", got=reducer.__name__, remedy=remedy
-                )
-            if not hasattr(reducer, "fit_transform"):
-                got = type(reducer).__name__
-                raise RandomSetError("the reducer has no fit_transform", got=got, expected=expected)
-    elif name not in REDUCERS:
+    if isinstance(reducer, type):
+        got = reducer.__name__
+        raise RandomSetError("reducer is a class, not an instance", got=got, remedy=f"Pass {got}(…)")
+    if not (reducer is None or isinstance(reducer, str) or hasattr(reducer, "fit_transform")):
+        raise RandomSetError(
+            "reducer has no fit_transform method", got=type(reducer).__name__, expected=expected
+        )
+    if name not in (None, *REDUCERS):
         raise RandomSetError("unknown reducer", got=reducer, expected=expected)
     if name == "umap" and importlib.util.find_spec("umap") is None:
         raise MissingPackageError("umap-learn", "umap")
@@ -150,82 +148,80 @@ def check_reducer(reducer: Any) -> None:
 class TSNE:
     """t-SNE as in the paper: PCA to 50 dimensions, then Barnes-Hut.
 
-    openTSNE does it where it is installed, scikit-learn (half as fast in 3-D) where not.
+    Uses openTSNE if it is installed, otherwise scikit-learn (half as fast in 3-D).
 
     >>> TSNE(2).fit_transform(np.random.default_rng(0).normal(size=(60, 8))).shape
     (60, 2)
     """
 
-    _EARLY, _LATE, _TOLD_EVERY = 250, 500, 25
+    _EARLY, _LATE, _UPDATE_EVERY = 250, 500, 25
 
     def __init__(self, dimensions: int, *, seed: int = 0, progress: bool | None = None) -> None:
         self.dimensions, self.seed, self.progress = dimensions, seed, progress
 
     def fit_transform(self, features: Any, labels: Any = None) -> Floats:
-        """Return the places of the features; labels are not used."""
+        """Return the embedding of the features; labels are ignored."""
         from sklearn.decomposition import PCA
 
         points = np.asarray(features)
         if min(points.shape) > 50:
             points = PCA(50, random_state=self.seed).fit_transform(points)
         perplexity = min(30.0, (len(points) - 1) / 3)
-        if importlib.util.find_spec("openTSNE") is None:
-            from sklearn.manifold import TSNE as Slow
-
-            slow = Slow(self.dimensions, perplexity=perplexity, random_state=self.seed, n_jobs=-1)
-            with progress_bar(f"t-SNE of {len(points)} points", None, self.progress):
-                return slow.fit_transform(points).astype(np.float64)
-        from openTSNE import TSNE as Fast
-
         title = f"t-SNE of {len(points)} points"
+        if importlib.util.find_spec("openTSNE") is None:
+            from sklearn.manifold import TSNE as SklearnTSNE
+
+            model = SklearnTSNE(self.dimensions, perplexity=perplexity, random_state=self.seed, n_jobs=-1)
+            with progress_bar(title, None, self.progress):
+                return model.fit_transform(points).astype(np.float64)
+        from openTSNE import TSNE as OpenTSNE
+
         with progress_bar(title, self._EARLY + self._LATE, self.progress) as advance:
-            fast = Fast(
+            model = OpenTSNE(
                 self.dimensions,
                 perplexity=perplexity,
                 early_exaggeration_iter=self._EARLY,
                 n_iter=self._LATE,
                 negative_gradient_method="bh",
                 neighbors="exact" if len(points) <= 10_000 else "auto",
-                callbacks=lambda *_: advance(self._TOLD_EVERY),
-                callbacks_every_iters=self._TOLD_EVERY,
+                callbacks=lambda *_: advance(self._UPDATE_EVERY),
+                callbacks_every_iters=self._UPDATE_EVERY,
                 random_state=self.seed,
                 n_jobs=-1,
             )
-            return np.array(fast.fit(points), dtype=np.float64)
+            return np.array(model.fit(points), dtype=np.float64)
 
 
 class UMAP:
-    """UMAP with the paper's settings, five neighbours and minimum distance 0.9; it sees no labels.
+    """Unsupervised UMAP with the paper's settings: five neighbours and minimum distance 0.9.
 
-    The first call in a process compiles for about a minute.
+    The first call in a process spends about a minute compiling.
     """
 
     def __init__(self, dimensions: int, *, seed: int = 0, progress: bool | None = None) -> None:
         self.dimensions, self.seed, self.progress = dimensions, seed, progress
 
     def fit_transform(self, features: Any, labels: Any = None) -> Floats:
-        """Return the places of the features; labels are not used."""
-        from umap import UMAP as Original
+        """Return the embedding of the features; labels are ignored."""
+        from umap import UMAP as UMAPLearn
 
         neighbours = min(5, len(features) - 1)
-        # a fixed seed allows one thread only; to say so avoids a warning
-        self.umap_ = Original(neighbours, self.dimensions, min_dist=0.9, random_state=self.seed, n_jobs=1)
-        title = f"UMAP of {len(features)} points (the first in a process compiles for about a minute)"
-        with _threads_kept(), progress_bar(title, None, self.progress), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Graph is not fully connected")  # separate clusters: no harm
+        # a fixed seed implies one thread; n_jobs=1 avoids the warning about it
+        self.umap_ = UMAPLearn(neighbours, self.dimensions, min_dist=0.9, random_state=self.seed, n_jobs=1)
+        title = f"UMAP of {len(features)} points (the first call compiles for about a minute)"
+        with _preserved_threads(), progress_bar(title, None, self.progress), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Graph is not fully connected")  # harmless
             return np.asarray(self.umap_.fit_transform(features), np.float64)
 
     def transform(self, features: Any) -> Floats:
-        """Return the places of new features among the old ones, which stay."""
-        with _threads_kept(), progress_bar(f"UMAP of {len(features)} new points", None, self.progress):
+        """Embed new features without moving the fitted ones."""
+        with _preserved_threads(), progress_bar(f"UMAP of {len(features)} new points", None, self.progress):
             return np.asarray(self.umap_.transform(features), np.float64)
 
 
 @contextmanager
-def _threads_kept() -> Iterator[None]:
-    """Keep torch's number of threads, which numba changes: a training that follows may crawl otherwise."""
-    import torch
-
+def _preserved_threads() -> Iterator[None]:
+    """Restore torch's number of threads, which numba changes for the whole process."""
     threads = torch.get_num_threads()
     try:
         yield
@@ -236,7 +232,7 @@ def _threads_kept() -> Iterator[None]:
 def stratified_sample(
     labels: NDArray[np.int64], size: int, at_least: int = 20, seed: int = 0
 ) -> NDArray[np.int64]:
-    """Return places of about `size` samples: from each class its share, but `at_least` some (or all it has).
+    """Return indices of about `size` samples: proportional per class, but `at_least` so many (or all).
 
     >>> labels = np.repeat([0, 1], [990, 10])
     >>> np.bincount(labels[stratified_sample(labels, 100)]).tolist()

@@ -1,4 +1,4 @@
-"""What happened while a budget was chosen."""
+"""Reports and tables about the choice of a budget."""
 
 from __future__ import annotations
 
@@ -21,17 +21,16 @@ if TYPE_CHECKING:
 
 __all__ = ["BudgetReport", "clusters_of", "frame_of_sets", "table_of_sets"]
 
-_MOST_DRAWN = 100  # classes; more only hide each other
+_MAX_DRAWN = 100  # classes; more would only hide each other
 
 
 @dataclass(frozen=True)
 class BudgetReport:
-    """What was sampled, how long it took, which coverage the sets needed, and what a user should know.
+    """Sampling, timing, coverage and warnings of a fit.
 
-    `samples` came, `used` were reduced; `points` were put into each ellipsoid; `undecided` sets lie so near
-    the boundary that the points could not tell in or out; `growth` tells how many sets needed each
-    Mahalanobis radius beyond the one asked for; `warnings` need attention, `seconds` has the time of each
-    step.
+    Of `samples` samples, `used` were reduced; each ellipsoid got `points` points; `undecided` sets are too
+    close to the boundary for a certain choice; `growth` maps each Mahalanobis radius beyond the requested one
+    to the number of sets found there; `seconds` is the time of each step.
     """
 
     samples: int
@@ -49,33 +48,33 @@ class BudgetReport:
     def describe(
         cls, budgeter: Budgeter, chosen: Overlaps, radius: float, seconds: dict[str, float]
     ) -> BudgetReport:
-        """Collect what a fit left behind; `radius` is the one that belongs to the coverage asked for."""
+        """Build the report of a fitted budgeter; `radius` corresponds to the requested coverage."""
         gaussians, names = budgeter.gaussians_, budgeter.classes_
         count, dimensions = gaussians.count, gaussians.dimensions
-        few = [names[c] for c in (gaussians.has_few_points & (count > 0)).nonzero()[0].tolist()]
+        scarce = [names[c] for c in (gaussians.has_few_points & (count > 0)).nonzero()[0].tolist()]
         absent = [names[c] for c in (count == 0).nonzero()[0].tolist()]
         notes = []
-        if few:
+        if scarce:
             notes.append(
-                f"{_listed(few)}: at most {dimensions} samples in {dimensions} dimensions, too few for a "
-                "covariance; the one common to all classes was used"
+                f"{_listed(scarce)}: at most {dimensions} samples in {dimensions} dimensions, too few for a "
+                "covariance; using the covariance pooled over all classes"
             )
         if absent:
-            notes.append(f"{_listed(absent)}: no samples; in the budget as singletons only")
+            notes.append(f"{_listed(absent)}: no samples; included in the budget as singletons only")
         if budgeter.num_sets != "auto" and len(chosen) < budgeter.num_sets:
             missing = f"only {len(chosen)} of {budgeter.num_sets} sets"
             if budgeter.grow and len(chosen) == number_of_sets(int((count > 0).sum())):
-                notes.append(f"{missing} of classes that have samples exist")
+                notes.append(f"{missing} of classes with samples exist")
             elif budgeter.grow:
-                notes.append(f"{missing} were seen to overlap, however large the ellipsoids")
+                notes.append(f"{missing} overlap, however large the ellipsoids")
             else:
                 notes.append(
                     f"{missing} overlap at coverage {budgeter.coverage:g}; grow=True enlarges the ellipsoids"
                 )
         if dimensions > 10:
             notes.append(
-                f"in {dimensions} dimensions almost all of a volume lies at its rim, and overlaps vanish; a "
-                "reducer to few dimensions tells classes apart better"
+                f"in {dimensions} dimensions almost all volume lies near the boundary and overlaps vanish; "
+                "a reducer to few dimensions separates classes better"
             )
         return cls(
             samples=budgeter.samples_seen_,
@@ -91,11 +90,9 @@ class BudgetReport:
         )
 
     def __str__(self) -> str:
-        certain = "the choice among the sets that were seen is certain"
+        certain = "the choice of sets is certain"
         if self.undecided:
-            certain = (
-                f"{self.undecided} sets too near the boundary to be certain (max_points allows more points)"
-            )
+            certain = f"{self.undecided} sets too close to the boundary for certainty (increase max_points)"
         lines = [
             f"{self.used:,} of {self.samples:,} samples, {len(self.counts)} classes, "
             f"{self.dimensions} dimension{'s' if self.dimensions > 1 else ''}",
@@ -105,9 +102,8 @@ class BudgetReport:
             steps = (f"{sets} at {self._coverage(radius)}" for radius, sets in self.growth.items())
             lines.append(f"ellipsoids grown beyond {100 * self.coverage:g} %: {', '.join(steps)}")
         if self.seconds:
-            lines.append(
-                "seconds: " + ", ".join(f"{step} {spent:.2f}" for step, spent in self.seconds.items())
-            )
+            steps = (f"{step} {spent:.2f}" for step, spent in self.seconds.items())
+            lines.append(f"seconds: {', '.join(steps)}")
         return "\n".join([*lines, *(f"note: {note}" for note in self.warnings)])
 
     def _coverage(self, radius: float) -> str:
@@ -115,24 +111,22 @@ class BudgetReport:
 
 
 def table_of_sets(ranking: Overlaps, classes: Sequence[str], dimensions: int, most: int | None = None) -> str:
-    """Write ranked sets as a table, best first."""
+    """Format ranked sets as a text table, best first."""
     shown = len(ranking) if most is None else min(most, len(ranking))
     names = [braces((classes[c] for c in focal), shorten=8) for focal in ranking.sets[:shown]]
     width = max(map(len, ["set", *names]))
     lines = [f"{'rank':>4}  {'set':<{width}}  overlap  ± error  coverage"]
     for i, name in enumerate(names):
         coverage = f"{100 * coverage_from_radius(float(ranking.radii[i]), dimensions):.6g} %"
-        lines.append(
-            f"{i + 1:>4}  {name:<{width}}  {ranking.overlaps[i]:>7.4f}  {ranking.errors[i]:>7.4f}"
-            f"  {coverage:>8}"
-        )
+        numbers = f"{ranking.overlaps[i]:>7.4f}  {ranking.errors[i]:>7.4f}  {coverage:>8}"
+        lines.append(f"{i + 1:>4}  {name:<{width}}  {numbers}")
     if shown < len(ranking):
         lines.append(f"and {len(ranking) - shown} more")
     return "\n".join(lines)
 
 
 def frame_of_sets(ranking: Overlaps, classes: Sequence[str], dimensions: int) -> DataFrame:
-    """Return ranked sets as a pandas table, best first."""
+    """Return ranked sets as a pandas DataFrame, best first."""
     try:
         from pandas import DataFrame
     except ImportError:
@@ -149,22 +143,21 @@ def _listed(names: Sequence[str], shown: int = 5) -> str:
 
 
 def clusters_of(budgeter: Budgeter, points: int = 60) -> dict[str, Any] | None:
-    """Return the ellipsoids and some points of each class as JSON can hold them; None unless in space."""
+    """Return the ellipsoids and a sample of points per class for JSON; None unless in three dimensions."""
     ellipsoids, names = budgeter.ellipsoids_, budgeter.classes_
-    if budgeter.gaussians_.dimensions != 3 or len(names) > _MOST_DRAWN:
+    if budgeter.gaussians_.dimensions != 3 or len(names) > _MAX_DRAWN:
         return None
-    some = stratified_sample(budgeter.labels_, points * len(names))
-    places, owners = budgeter.embedding_[some], budgeter.labels_[some]
+    sample = stratified_sample(budgeter.labels_, points * len(names))
+    embedding, labels = budgeter.embedding_[sample], budgeter.labels_[sample]
+    regions = zip(ellipsoids.centres, ellipsoids.axes, ellipsoids.class_of, strict=True)
     return {
         "classes": list(names),
         "radius": round(float(ellipsoids.radius), 5),
         "ellipsoids": [
             {"centre": _rounded(centre), "axes": [_rounded(row) for row in axes], "of": int(owner)}
-            for centre, axes, owner in zip(
-                ellipsoids.centres, ellipsoids.axes, ellipsoids.class_of, strict=True
-            )
+            for centre, axes, owner in regions
         ],
-        "points": [[*_rounded(point), int(owner)] for point, owner in zip(places, owners, strict=True)],
+        "points": [[*_rounded(point), int(label)] for point, label in zip(embedding, labels, strict=True)],
     }
 
 

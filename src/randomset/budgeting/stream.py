@@ -1,4 +1,4 @@
-"""Budgets that follow a stream of data, or several sources (appendix E.8)."""
+"""Budgets for streaming data and for several data sources (appendix E.8)."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from randomset.errors import RandomSetError
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["Change", "Streaming", "sets_that_changed"]
+__all__ = ["Change", "Streaming"]
 
-_KEPT = 5000
+_MAX_EMBEDDED = 5000
 
 
 @dataclass(frozen=True)
 class Change:
-    """A recomputation of the budget: after how many samples, why, and which sets came and went."""
+    """A recomputation of the budget: samples seen, reason, drifted classes, sets added and removed."""
 
     samples: int
     reason: str
@@ -36,20 +36,8 @@ class Change:
     went: tuple[tuple[str, ...], ...]
 
 
-def sets_that_changed(
-    before: Budget | None, after: Budget
-) -> tuple[tuple[tuple[str, ...], ...], tuple[tuple[str, ...], ...]]:
-    """Return the sets that came and those that went."""
-    old = set() if before is None else set(before)
-    new = set(after)
-    return (
-        tuple(focal for focal in after if focal not in old),
-        tuple(focal for focal in before or () if focal not in new),
-    )
-
-
 class Streaming(ABC, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """What a `Budgeter` does with data that keep coming, or that lie in several places."""
+    """The incremental and distributed part of `Budgeter`."""
 
     reducer: str | Reducer | None
     components: int
@@ -78,11 +66,11 @@ class Streaming(ABC, BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
 
     @abstractmethod
     def transform(self, features: Any) -> Floats:
-        """Place features in the projection."""
+        """Project features."""
 
     @abstractmethod
     def _features(self, features: Any, labels: Any) -> tuple[Any, Any]:
-        """Turn (model, loader) into features and labels."""
+        """Convert (model, loader) to features and labels."""
 
     @abstractmethod
     def _choose(self, seconds: dict[str, float]) -> None:
@@ -90,20 +78,20 @@ class Streaming(ABC, BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
 
     @abstractmethod
     def _check_fitted(self) -> None:
-        """Refuse to work without a projection."""
+        """Raise an error if there is no projection yet."""
 
     def partial_fit(self, features: Any, labels: Any = None) -> Self:
-        """Add data of a stream; choose the sets anew only when a cluster has drifted.
+        """Add a batch of streaming data; recompute the sets only when a cluster has drifted.
 
-        The first call fits the projection, which then stays. Later calls add to the running Gaussians and
-        test each class twice: the new batch against all before it, which sees a sudden change, and all points
-        since the last choice against those before, which sees a slow one (`drift_p_values`, at a level that
-        `level_of_look` shares among tests, classes and looks). A class that drifted keeps only the batch, or
-        the points since the last choice, unless `forget` is off. The sets are also chosen anew when a
-        class that had few points has twice as many. `changes_` gets an entry each time.
+        The first call fits the projection, which then stays fixed. Later calls update the Gaussians and test
+        each class twice: the new batch against everything before it (sudden drift), and all points since the
+        last choice against those before (slow drift), by `drift_p_values` at a level that `level_of_look`
+        divides among tests, classes and looks. Unless `forget` is False, a class that drifted keeps only the
+        batch or the points since the last choice. The sets are also recomputed when a class with few points
+        has doubled. Each recomputation is appended to `changes_`.
 
-        Points that the projection was learned from lie apart more clearly than new ones. They are a reference
-        for drift only where they were 20 times as many as features; otherwise the first new points are.
+        The points that the projection was fitted to are better separated than new ones. They serve as drift
+        reference only if there were 20 times as many as features; otherwise the first new points do.
         """
         self._check_stream()
         if not hasattr(self, "n_features_in_"):
@@ -112,7 +100,7 @@ class Streaming(ABC, BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         points = self.transform(features)
         codes, _ = encoded_labels(labels, len(points), self.classes_, at_least=1)
         if not hasattr(self, "moments_"):
-            self._follow(self.embedding_, self.labels_)
+            self._start_stream()
         new = moments(points, self.centre_, self.scale_)
         batch = ClassGaussians.from_points(new, codes, len(self.classes_))
         filling = self.reference_.count < least_points(batch.dimensions)
@@ -120,7 +108,9 @@ class Streaming(ABC, BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         self.reference_ = self.reference_.merge(batch.only(filling))
         self.recent_ = self.recent_.merge(batch.only(~filling))
         self.moments_ = self.moments_.merge(batch)
-        self._seen(points, codes)
+        self.samples_seen_ += len(points)
+        self.embedding_ = np.concatenate([self.embedding_, points])[-_MAX_EMBEDDED:]
+        self.labels_ = np.concatenate([self.labels_, codes])[-_MAX_EMBEDDED:]
         self.looks_ += 1
         level = level_of_look(self.drift_level, self.looks_, 2 * len(self.classes_))
         sudden = drift_p_values(before, batch) < level
@@ -131,29 +121,28 @@ class Streaming(ABC, BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         if (sudden | slow).any():
             if self.forget:
                 self.moments_ = self.moments_.replace(slow, self.recent_).replace(sudden, batch)
-                trusted = self.reference_.replace(slow, self.recent_).replace(sudden, batch)
+                self.reference_ = self.reference_.replace(slow, self.recent_).replace(sudden, batch)
                 self.recent_ = self.recent_.only(~(sudden | slow))
-                self.reference_ = trusted
-            self._choose_again("drift", sudden | slow)
+            self._recompute("drift", sudden | slow)
         elif sparse.any() and (count > 0).sum() > 1:
-            self._choose_again("more data", sparse)
+            self._recompute("more data", sparse)
         return self
 
     def refresh(self) -> Self:
-        """Choose the sets anew from all that came, drift or not."""
+        """Recompute the sets from all data so far, whether or not there was drift."""
         self._check_fitted()
-        self._choose_again("asked for", np.zeros(len(self.classes_), bool))
+        self._recompute("asked for", np.zeros(len(self.classes_), bool))
         return self
 
     def new_source(self) -> Self:
-        """Return a Budgeter with the same projection and classes and no data, for another source of data."""
+        """Return a Budgeter with the same projection and classes but no data, for another data source."""
         self._check_fitted()
         self._check_stream()
         if not hasattr(self, "moments_"):
-            self._follow(self.embedding_, self.labels_)
+            self._start_stream()
         other = clone(self)
-        for shared in ("reducer_", "n_features_in_", "classes_", "centre_", "scale_"):
-            setattr(other, shared, getattr(self, shared))
+        for name in ("reducer_", "n_features_in_", "classes_", "centre_", "scale_"):
+            setattr(other, name, getattr(self, name))
         other.samples_seen_, other.changes_, other.looks_ = 0, [], 0
         dimensions = self.centre_.shape[0]
         other.embedding_, other.labels_ = np.zeros((0, dimensions)), np.zeros(0, np.int64)
@@ -163,87 +152,79 @@ class Streaming(ABC, BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         return other
 
     def merge(self, *others: Streaming) -> Self:
-        """Add the Gaussians of other sources, as if all their data had come here; choose the sets anew."""
+        """Add the statistics of other sources, as if all data had been seen here, and recompute the sets."""
         self._check_fitted()
         if len({id(source) for source in (self, *others)}) < len(others) + 1:
-            raise RandomSetError("a source would be counted twice", remedy="Name every other source once")
+            raise RandomSetError("a source would be counted twice", remedy="Pass each other source once")
         if not hasattr(self, "moments_"):
-            self._follow(self.embedding_, self.labels_)
+            self._start_stream()
         for other in others:
             self._check_same_space(other)
         for other in others:
             self.moments_ = self.moments_.merge(other.moments_)
             self.reference_ = self.reference_.merge(other.reference_).merge(other.recent_)
             self.samples_seen_ += other.samples_seen_
-        self._choose_again("merged sources", np.zeros(len(self.classes_), bool))
+        self._recompute("merged sources", np.zeros(len(self.classes_), bool))
         return self
 
-    def _follow(self, points: Floats, codes: NDArray[np.int64]) -> None:
-        """Start to keep the moments that the drift test needs, from the points of the fit."""
+    def _start_stream(self) -> None:
+        """Initialise the moments for the drift test from the fitted points."""
+        points = self.embedding_
         self.centre_ = points.mean(0)
         self.scale_ = np.maximum(points.std(0), np.finfo(float).tiny)
         new = moments(points, self.centre_, self.scale_)
-        self.moments_ = ClassGaussians.from_points(new, codes, len(self.classes_))
+        self.moments_ = ClassGaussians.from_points(new, self.labels_, len(self.classes_))
         self.recent_ = ClassGaussians.empty(len(self.classes_), self.moments_.dimensions)
-        fair = self.reducer_ is None or len(points) >= 20 * self.n_features_in_
-        self.reference_, self.looks_ = self.moments_ if fair else self.recent_, 0
+        unbiased = self.reducer_ is None or len(points) >= 20 * self.n_features_in_
+        self.reference_, self.looks_ = self.moments_ if unbiased else self.recent_, 0
 
-    def _seen(self, points: Floats, codes: NDArray[np.int64]) -> None:
-        """Count new points, and keep the latest of all for pictures."""
-        self.samples_seen_ += len(points)
-        self.embedding_ = np.concatenate([self.embedding_, points])[-_KEPT:]
-        self.labels_ = np.concatenate([self.labels_, codes])[-_KEPT:]
-
-    def _choose_again(self, reason: str, classes: NDArray[np.bool_]) -> None:
-        """Compute the overlaps anew, note what changed, and look for drift from here on."""
-        before = getattr(self, "budget_", None)
+    def _recompute(self, reason: str, classes: NDArray[np.bool_]) -> None:
+        """Recompute the sets, record the change, and restart the drift test."""
+        before: tuple[tuple[str, ...], ...] = tuple(getattr(self, "budget_", ()))
         if not self.samples_seen_:
             raise RandomSetError(
-                "there is nothing to choose sets from",
-                got="a new source without samples",
+                "there are no samples to choose sets from",
+                got="a new source",
                 remedy="Call partial_fit(features, labels) first",
             )
         if hasattr(self, "moments_"):
             self.gaussians_ = self.moments_.first(self.gaussians_.dimensions)
         self._choose({})
         names = tuple(self.classes_[c] for c in np.flatnonzero(classes).tolist())
-        came, went = sets_that_changed(before, self.budget_)
+        after = tuple(self.budget_)
+        came = tuple(focal for focal in after if focal not in set(before))
+        went = tuple(focal for focal in before if focal not in set(after))
         self.changes_.append(Change(self.samples_seen_, reason, names, came, went))
         if hasattr(self, "moments_"):
             self.reference_, self.looks_ = self.reference_.merge(self.recent_), 0
             self.recent_ = ClassGaussians.empty(self.moments_.num_classes, self.moments_.dimensions)
 
     def _check_stream(self) -> None:
-        """Refuse what cannot follow a stream, before any work."""
+        """Raise an error if the parameters do not support streaming."""
         if isinstance(self.reducer, str):
             fixed = reducer_name(self.reducer) != "tsne"
         else:
             fixed = self.reducer is None or hasattr(self.reducer, "transform")
         if not fixed:
             raise RandomSetError(
-                "the reducer cannot place new data, as a stream needs",
+                "the reducer cannot transform new data, which streaming requires",
                 got=self.reducer,
                 remedy='Use "pca", "lda", "autoencoder", "umap", None or an object with transform',
             )
         if self.components != 1:
-            raise RandomSetError(
-                "a stream follows one Gaussian for each class", got=f"{self.components} components"
-            )
+            raise RandomSetError("streaming supports one component per class only", got=self.components)
         if not 0 < self.drift_level < 1:
-            raise RandomSetError(
-                "the drift level is out of range", got=self.drift_level, expected="a number in (0, 1)"
-            )
+            expected = "a number between 0 and 1"
+            raise RandomSetError("drift_level is out of range", got=self.drift_level, expected=expected)
 
     def _check_same_space(self, other: Any) -> None:
-        """Refuse Gaussians of other classes or in another projection."""
+        """Raise an error if the other source has other classes or another projection."""
         if not isinstance(other, Streaming) or not hasattr(other, "classes_"):
             raise RandomSetError(
-                "only fitted Budgeters can be merged", got=type(other).__name__, remedy="merge(one, two, …)"
+                "only fitted Budgeters can be merged", got=type(other).__name__, remedy="merge(a, b, …)"
             )
-        if self.components != 1 or other.components != 1:
-            raise RandomSetError(
-                "only single Gaussians can be merged", got="several components for each class"
-            )
+        if max(self.components, other.components) != 1:
+            raise RandomSetError("merging supports one component per class only")
         if other.classes_ != self.classes_:
             raise RandomSetError(
                 "the sources have different classes", got=other.classes_, expected=str(self.classes_)
@@ -257,6 +238,6 @@ class Streaming(ABC, BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
             same = False
         if not same or not (hasattr(other, "moments_") and np.array_equal(other.centre_, self.centre_)):
             raise RandomSetError(
-                "the sources live in different projections",
-                remedy="Give every source the same: other = budgeter.new_source(); other.partial_fit(…)",
+                "the sources have different projections",
+                remedy="Create every source with budgeter.new_source(), then call its partial_fit",
             )

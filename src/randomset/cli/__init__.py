@@ -1,4 +1,4 @@
-"""The command line: what `randomset COMMAND` does."""
+"""The command line: `randomset COMMAND`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from typing import Annotated, NoReturn
 
 import typer
 
+import randomset
 from randomset.cli import budget, compare, data, demo, evaluate, export, predict, report, serve, train
-from randomset.errors import RandomSetError, remedy_of
+from randomset.cli.logging import printed
+from randomset.errors import RandomSetError, remedy_for
 
 __all__ = ["app", "main"]
 
@@ -37,8 +39,6 @@ for command in (
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        import randomset
-
         typer.echo(randomset.__version__)
         raise typer.Exit
 
@@ -53,31 +53,32 @@ def _options(
 
 
 def main(commands: typer.Typer = app) -> None:
-    """Run the command line; a mistake of the user ends with one clear line and exit code 2."""
+    """Run the command line; a user's mistake ends with one clear line and exit code 2."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without Greek letters shows question marks
     try:
         try:
-            commands()
+            with printed():
+                commands()
         finally:
-            sys.stdout.flush()  # what cannot be written is said here, and not after the end
+            sys.stdout.flush()  # so that a failure to write is handled below, not at interpreter exit
     except RandomSetError as error:
         _fail(str(error))
-    except BrokenPipeError:  # who was reading has seen enough
-        _hush()
+    except BrokenPipeError:  # the reader closed the pipe
+        _discard_output()
         sys.exit(1)
-    except OSError as error:  # a disk that is full, a file where a folder should be, a name that is too long
-        _hush()
+    except OSError as error:  # a full disk, a file where a folder should be, a name that is too long
+        _discard_output()
         place = f"; got {error.filename}" if error.filename else ""
-        _fail(f"the file system refused: {error.strerror or error}{place}. {remedy_of(error)}")
+        _fail(f"file system error: {error.strerror or error}{place}. {remedy_for(error)}")
     except KeyboardInterrupt:
         typer.echo("Stopped.", err=True)
         sys.exit(130)
 
 
-def _hush() -> None:
-    """Let what waits for a closed output go nowhere, or Python would complain at its end."""
+def _discard_output() -> None:
+    """Redirect output that cannot be written to the null device, or Python would complain at exit."""
     try:
         sys.stdout.flush()
     except OSError:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from randomset._core.files import replacing
-from randomset._core.locks import check_writable
+from randomset._core.files import check_writable, replacing
 from randomset.cli.checks import number_or_auto
+from randomset.data.arrays import read_arrays
 from randomset.errors import FileFormatError, RandomSetWarning
+from randomset.report.budget_figures import plot_clusters, plot_overlaps
 
 if TYPE_CHECKING:
     from randomset.budgeting.budgeter import Budgeter
@@ -23,32 +24,30 @@ def budget(
     features: Annotated[
         Path,
         typer.Argument(
-            metavar="FEATURES.npz", help="an .npz file with `features`, `labels` and, if you like, `classes`"
+            metavar="FEATURES.npz", help="an .npz file with `features`, `labels` and, optionally, `classes`"
         ),
     ],
-    sets: Annotated[str, typer.Option(help="how many sets beside the singletons, or `auto`")] = "20",
+    sets: Annotated[str, typer.Option(help="number of sets besides the singletons, or `auto`")] = "20",
     out: Annotated[Path, typer.Option(help="where to write the budget")] = Path("budget.json"),
     reducer: Annotated[str, typer.Option(help="pca, lda, tsne, umap, autoencoder or none")] = "pca",
-    dimensions: Annotated[int, typer.Option(help="how many dimensions the reducer keeps")] = 3,
+    dimensions: Annotated[int, typer.Option(help="number of dimensions that the reducer keeps")] = 3,
     coverage: Annotated[float, typer.Option(help="the share of a class inside its ellipsoid")] = 0.95,
-    grow: Annotated[bool, typer.Option(help="enlarge the ellipsoids if fewer sets overlap")] = True,
-    components: Annotated[int, typer.Option(help="how many Gaussians for each class")] = 1,
+    grow: Annotated[bool, typer.Option(help="enlarge the ellipsoids if too few sets overlap")] = True,
+    components: Annotated[int, typer.Option(help="number of Gaussians per class")] = 1,
     seed: Annotated[int, typer.Option(help="makes the result repeatable")] = 0,
     figures: Annotated[
-        Path | None, typer.Option(help="a folder for pictures of clusters and overlaps")
+        Path | None, typer.Option(help="a folder for figures of clusters and overlaps")
     ] = None,
 ) -> None:
     """Choose the sets of classes that matter from features, and write them as JSON."""
     num_sets = number_or_auto(sets)
-    from randomset.data.arrays import read_arrays
-
     if not features.is_file():
         raise FileFormatError("the file with features does not exist", got=str(features))
     arrays = read_arrays(features, ("features", "labels", "classes"), needed=("features", "labels"))
     check_writable(out)
     if figures is not None:
         check_writable(figures / "clusters.png")
-    from randomset.budgeting.budgeter import Budgeter
+    from randomset.budgeting.budgeter import Budgeter  # imports scikit-learn
 
     budgeter = Budgeter(
         num_sets,
@@ -74,8 +73,6 @@ def budget(
 
 
 def _draw(budgeter: Budgeter, folder: Path) -> list[Path]:
-    from randomset.report.budget_figures import plot_clusters, plot_overlaps
-
     clusters, overlaps = folder / "clusters.png", folder / "overlaps.png"
     for path, figure in ((clusters, plot_clusters(budgeter)), (overlaps, plot_overlaps(budgeter))):
         with replacing(path) as temporary:

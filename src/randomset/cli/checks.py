@@ -7,28 +7,20 @@ from pathlib import Path
 from typing import Any
 
 from randomset.errors import MissingPackageError, RandomSetError
+from randomset.report.axes import need_matplotlib
 
 __all__ = [
-    "as_place",
+    "check_at_least_one",
     "check_drawing",
     "check_seed",
+    "named_sources",
     "number_or_auto",
     "share_or_number",
 ]
 
 
-def as_place(source: str) -> str:
-    """Return the whole path of a source that is a file or folder; a name of the catalogue stays."""
-    from randomset.data.catalogue import KNOWN
-
-    named = source in ("", "digits", *KNOWN)
-    return source if named or not Path(source).exists() else str(Path(source).resolve())
-
-
 def check_drawing(figures: bool) -> None:
-    """Fail before the work where figures are wanted and cannot be drawn after it."""
-    from randomset.report.axes import need_matplotlib
-
+    """Fail before the work if figures are wanted but cannot be drawn."""
     if figures:
         try:
             need_matplotlib()
@@ -36,8 +28,36 @@ def check_drawing(figures: bool) -> None:
             raise RandomSetError(f"{error}, or give --no-figures") from None
 
 
+def check_at_least_one(**options: int | None) -> None:
+    """Reject numbers below one; options that were not given are None."""
+    for name, value in options.items():
+        if value is not None and value < 1:
+            option = f"--{name.replace('_', '-')}"
+            raise RandomSetError(f"{option} is out of range", got=value, expected="1 or more")
+
+
+def check_seed(seed: int) -> None:
+    """Reject a seed that torch does not accept."""
+    if not 0 <= seed < 2**63:
+        raise RandomSetError("--seed is out of range", got=seed, expected="a whole number from 0")
+
+
+def named_sources(texts: list[str]) -> dict[str, str]:
+    """Parse the values of --ood, NAME=SOURCE; a source alone is named after itself."""
+    sources: dict[str, str] = {}
+    for text in texts:
+        name, equals, source = text.partition("=")
+        if not name or (equals and not source):
+            raise RandomSetError("--ood is not NAME=SOURCE", got=text, expected="such as kmnist=kmnist")
+        name, source = (name, source) if equals else (Path(text).stem, text)
+        if name in sources:
+            raise RandomSetError("two sources have the same name", got=", ".join(texts))
+        sources[name] = source
+    return sources
+
+
 def number_or_auto(sets: str) -> Any:
-    """Read the value of --sets."""
+    """Parse the value of --sets."""
     if sets == "auto":
         return sets
     try:
@@ -47,7 +67,7 @@ def number_or_auto(sets: str) -> Any:
 
 
 def share_or_number(value: float | None, usual: float, name: str) -> float:
-    """Read a share below 1 or a whole number of samples; None means the usual one."""
+    """Parse a share below 1 or a number of samples; None means the default."""
     if value is None:
         return usual
     if not math.isfinite(value) or value < 0 or (value >= 1 and value != int(value)):
@@ -55,9 +75,3 @@ def share_or_number(value: float | None, usual: float, name: str) -> float:
             f"{name} is out of range", got=value, expected="a share below 1, or a number of samples"
         )
     return int(value) if value >= 1 else value
-
-
-def check_seed(seed: int) -> None:
-    """Refuse a seed that torch could not take."""
-    if not 0 <= seed < 2**63:
-        raise RandomSetError("--seed is out of range", got=seed, expected="a whole number from 0")

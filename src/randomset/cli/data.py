@@ -1,4 +1,4 @@
-"""`randomset data`: which data sets are known by name, which are here, and how to get the others."""
+"""`randomset data`: the data sets with names, which of them are present, and how to get the others."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from typing import Annotated
 
 import typer
 
+from randomset.data.catalogue import data_folder, listing
+from randomset.data.downloads import download as fetch
+
 __all__ = ["data"]
 
 
 def data(
     download: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="fetch a data set into the folder; repeatable")
+        list[str] | None, typer.Option(metavar="NAME", help="download a data set into the folder; repeatable")
     ] = None,
 ) -> None:
-    """List the data sets that are known by name, what is present of each, and where it was looked for.
+    """List the data sets that have names, and which parts of each are present.
 
-    The folder is the one that RANDOMSET_DATA names. With --download, fetch what is missing of a set.
+    They are looked for in the folder that RANDOMSET_DATA names. With --download, fetch missing files.
     """
-    from randomset.data.catalogue import data_folder, listing
-    from randomset.data.downloads import download as fetch
-
     if download:
         for name in download:
-            for path in fetch(name, say=typer.echo):
+            for path in fetch(name):
                 typer.echo(f"Wrote {path}.")
         typer.echo(f"Next: randomset train {download[0]} --out run")
         return
@@ -33,13 +33,11 @@ def data(
     longest = max(len(title) for _, title, _ in rows)
     for name, title, present in rows:
         typer.echo(f"{name:<{width}}  {title:<{longest}}  {present}")
-    named = "the folder that RANDOMSET_DATA names" if os.environ.get("RANDOMSET_DATA") else ""
-    typer.echo(f"\nLooked in {data_folder()}, {named or 'unless RANDOMSET_DATA names another folder'}.")
+    origin = "from RANDOMSET_DATA" if os.environ.get("RANDOMSET_DATA") else "set RANDOMSET_DATA to change it"
+    typer.echo(f"\nFolder: {data_folder()} ({origin}).")
     typer.echo(
-        "A set is found there as the idx files of its authors (MNIST/raw/…), as <name>-<split>.npz, as a"
+        "A data set is found there as its authors' idx files (MNIST/raw/…), as <name>-<split>.npz, as a"
     )
-    typer.echo(
-        "folder <name>/<split> with a folder of images for each class, or, of texts, as its .csv file."
-    )
-    typer.echo("To fetch one: randomset data --download mnist")
+    typer.echo("folder <name>/<split> with a folder of images per class, or, for texts, as a .csv file.")
+    typer.echo("To download one: randomset data --download mnist")
     typer.echo("Next: randomset train digits --out run")

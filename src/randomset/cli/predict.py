@@ -1,4 +1,4 @@
-"""`randomset predict`: a run folder and inputs in, a line for each prediction out."""
+"""`randomset predict`: a run folder and inputs in, one line per prediction out."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from typing import Annotated, Any, TextIO
 
 import typer
 
-from randomset._core.locks import check_writable
+from randomset._core.files import check_writable, replacing
+from randomset.cli.checks import check_at_least_one
 from randomset.errors import RandomSetError
-from randomset.runs.inputs import NetworkInputs
+from randomset.runs import Run
+from randomset.serving.answers import Answers
 
 __all__ = ["predict"]
 
@@ -28,47 +30,42 @@ def predict(
             help="folders of images, .npz files with `images` or `features`, tables, or known names",
         ),
     ],
-    format: Annotated[
-        str, typer.Option(help="csv or jsonl; the latter has probabilities and masses")
-    ] = "csv",
-    out: Annotated[Path | None, typer.Option(help="a file to write; else the standard output")] = None,
+    format: Annotated[str, typer.Option(help="csv, or jsonl with probabilities and masses")] = "csv",
+    out: Annotated[Path | None, typer.Option(help="a file to write; default: the standard output")] = None,
     probabilities: Annotated[
         bool, typer.Option("--probabilities", help="add a column for each class to csv")
     ] = False,
     text_column: Annotated[
-        str | None, typer.Option(help="the column of texts in a table; else that of the training")
+        str | None, typer.Option(help="the column of texts in a table; default: as in training")
     ] = None,
     batch_size: Annotated[int, typer.Option(help="inputs that go through the network at once")] = 256,
     strict: Annotated[bool, typer.Option("--strict", help="stop at an image that cannot be read")] = False,
 ) -> None:
-    """Predict with a trained model: the class, its probability, bounds of a random set, and the uncertainty.
+    """Predict with a trained model: the class, its probability, its bounds, and the uncertainty.
 
-    The column `known` says whether the uncertainty is within the threshold of the run. Images of another
-    size or colour are converted, and the error stream says so.
+    The column `known` tells whether the uncertainty is within the run's threshold. Images of another size or
+    colour are converted, which the error stream reports.
     """
     if format not in ("csv", "jsonl"):
         raise RandomSetError("unknown format", got=format, expected="csv or jsonl")
-    if batch_size < 1:
-        raise RandomSetError("--batch-size is out of range", got=batch_size, expected="1 or more")
+    check_at_least_one(batch_size=batch_size)
     if out is not None:
         check_writable(out)
-    from randomset.evaluation.ood import Threshold
-    from randomset.models import load as load_model
-    from randomset.serving.answers import Answers, classes_of
-
-    model, threshold = load_model(run), Threshold.load(run)
-    load = NetworkInputs(model, run, strict, text_column)
-    loaded = [(name, load(name, labelled=False)) for name in inputs]
+    opened = Run(run)
+    model, threshold = opened.model, opened.threshold
+    loaded = [
+        (name, opened.load(name, labelled=False, strict=strict, text_column=text_column)) for name in inputs
+    ]
     for name, source in loaded:
         for remark in source.remarks:
             typer.echo(f"{name}: {remark}.", err=True)
     count = 0
-    # a network that cannot take these inputs says so before anything is written
+    # inputs that do not fit the network fail here, before anything is written
     columns = list(Answers(model, loaded[0][1].inputs[:1], 1, loaded[0][0], threshold).columns)
     with _opened(out) as stream:
         writer = csv.writer(stream, lineterminator="\n")
         if format == "csv":
-            chances = [f"p({name})" for name in classes_of(model)] if probabilities else []
+            chances = [f"p({name})" for name in model.classes] if probabilities else []
             writer.writerow(["input", "row", *columns, *chances])
         for name, source in loaded:
             answers = Answers(model, source.inputs, batch_size, name, threshold)
@@ -92,8 +89,6 @@ def _short(value: Any) -> Any:
 
 @contextmanager
 def _opened(out: Path | None) -> Iterator[TextIO]:
-    from randomset._core.files import replacing
-
     if out is None:
         yield sys.stdout
         return

@@ -1,4 +1,4 @@
-"""`randomset train`: labelled data in, a run folder with a trained random-set network out."""
+"""`randomset train`: labelled data in, a run folder with a trained network out."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import dataclasses
 import os
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from randomset._core.locks import alone_in
-from randomset.cli.checks import as_place, check_seed, number_or_auto, share_or_number
-from randomset.cli.voice import aloud
+from randomset.cli.checks import check_seed, number_or_auto, share_or_number
+from randomset.data.splits import usual_shares
 from randomset.errors import FileFormatError, RandomSetError
-
-if TYPE_CHECKING:
-    from randomset.training.config import TrainConfig
+from randomset.runs import Run
+from randomset.runs.inputs import resolved
+from randomset.training.config import TrainConfig
+from randomset.training.report import TrainingStopped
 
 __all__ = ["train"]
 
@@ -28,15 +28,15 @@ def train(
         typer.Argument(
             metavar="SOURCE",
             help="a name of `randomset data`; a folder with a folder of images for each class; a .csv or "
-            ".parquet table; or an .npz file with `images` or `features`, `labels` and, if you like, "
-            "`classes`; labels of one row of 0 and 1 per sample are set-valued",
+            ".parquet table; or an .npz file with `images` or `features`, `labels` and, optionally, "
+            "`classes`; labels with one row of 0 and 1 per sample are set-valued",
         ),
     ] = "",
     out: Annotated[Path, typer.Option(help="the run folder to write")] = Path("run"),
     method: Annotated[
         str,
         typer.Option(
-            help="rsnn, or one that it is compared with: softmax, temperature, ensemble, laplace-bridge, "
+            help="rsnn, or a baseline: softmax, temperature, ensemble, laplace-bridge, "
             "fsvi, epinet, mc-dropout, evidential"
         ),
     ] = "rsnn",
@@ -44,23 +44,23 @@ def train(
         str,
         typer.Option(
             help="auto, mlp, small_cnn, resnet18, resnet50 or wide_resnet; timm:NAME, torchvision:NAME, or "
-            "hf:NAME or FOLDER, which also reads texts"
+            "hf:NAME or hf:FOLDER, also for texts"
         ),
     ] = "auto",
     weights: Annotated[
         str,
         typer.Option(
-            help="none; default, those published for a timm:, torchvision: or hf: network; or a file"
+            help="none; default for the published weights of a timm:, torchvision: or hf: network; or a file"
         ),
     ] = "none",
     freeze: Annotated[
-        bool, typer.Option("--freeze", help="train the head alone, on features that are computed once")
+        bool, typer.Option("--freeze", help="train only the head, on features that are computed once")
     ] = False,
-    max_tokens: Annotated[int, typer.Option(help="how much of a text is read")] = 256,
+    max_tokens: Annotated[int, typer.Option(help="the maximum length of a text")] = 256,
     width: Annotated[
-        int | None, typer.Option(help="channels or units of the first layers; else the backbone's own")
+        int | None, typer.Option(help="channels or units of the first layers; default: the backbone's")
     ] = None,
-    sets: Annotated[str, typer.Option(help="how many sets beside the singletons, or `auto`")] = "20",
+    sets: Annotated[str, typer.Option(help="number of sets besides the singletons, or `auto`")] = "20",
     budget: Annotated[
         Path | None, typer.Option(help="a budget.json to use instead of choosing the sets")
     ] = None,
@@ -71,57 +71,56 @@ def train(
     recipe: Annotated[
         str, typer.Option(help="fast (AdamW, one cycle), fast-head (a faster head), paper (200 epochs), text")
     ] = "fast",
-    epochs: Annotated[int | None, typer.Option(help="how often the data are seen; else the recipe's")] = None,
+    epochs: Annotated[int | None, typer.Option(help="passes over the data; default: the recipe's")] = None,
     first_epochs: Annotated[
-        int | None, typer.Option(help="the same for the plain network that features are taken from")
+        int | None, typer.Option(help="the same for the plain network that computes features")
     ] = None,
     from_first: Annotated[
-        bool, typer.Option("--from-first", help="start from that plain network's backbone, not anew")
+        bool, typer.Option("--from-first", help="start from the plain network's backbone")
     ] = False,
-    batch_size: Annotated[int | None, typer.Option(help="samples in one step; else the recipe's")] = None,
-    learning_rate: Annotated[float | None, typer.Option(help="the highest one; else the recipe's")] = None,
-    alpha: Annotated[float, typer.Option(help="weight of the loss's term against negative masses")] = 1e-3,
-    beta: Annotated[float, typer.Option(help="weight of the loss's term against masses above one")] = 1e-3,
+    batch_size: Annotated[int | None, typer.Option(help="samples per step; default: the recipe's")] = None,
+    learning_rate: Annotated[float | None, typer.Option(help="the maximum; default: the recipe's")] = None,
+    alpha: Annotated[
+        float, typer.Option(help="weight of the loss term that penalises negative masses")
+    ] = 1e-3,
+    beta: Annotated[
+        float, typer.Option(help="weight of the loss term that penalises masses above one")
+    ] = 1e-3,
     validation: Annotated[
         float | None,
-        typer.Option(help="share or number held back to validate on; else 0.1, or as in the paper"),
+        typer.Option(help="share or number of samples to validate on; default: 0.1, or as in the paper"),
     ] = None,
     calibration: Annotated[
-        float | None, typer.Option(help="the same for conformal sets; else 0.05, or as in the paper")
+        float | None, typer.Option(help="the same for conformal sets; default: 0.05, or as in the paper")
     ] = None,
     test: Annotated[
-        float | None, typer.Option(help="the same to test on, once; else 0.2, or the published test data")
+        float | None, typer.Option(help="the same to test on; default: 0.2, or the published test data")
     ] = None,
     size: Annotated[
         int | None,
-        typer.Option(help="side in pixels that images are brought to; else theirs, or the weights'"),
+        typer.Option(help="side in pixels to resize images to; default: as they are, or as the weights need"),
     ] = None,
     label_column: Annotated[str | None, typer.Option(help="the column of labels in a table")] = None,
     text_column: Annotated[str | None, typer.Option(help="the column of texts in a table")] = None,
     strict: Annotated[bool, typer.Option("--strict", help="stop at an image that cannot be read")] = False,
     seed: Annotated[int, typer.Option(help="makes the result repeatable")] = 0,
-    resume: Annotated[bool, typer.Option("--resume", help="go on with the run in --out")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="continue the run in --out")] = False,
     config: Annotated[
-        Path | None, typer.Option(help="a run folder or its config.json whose settings to take over")
+        Path | None, typer.Option(help="a run folder or a config.json to take settings from")
     ] = None,
 ) -> None:
     """Train a random-set network: features, the sets that matter, the network, its calibration.
 
-    With --method, train one of the methods that it is compared with, on the same data with the same recipe.
-
-    What is held back is drawn class by class. To go on with a run that was interrupted, repeat --out and add
-    --resume.
+    With --method, train a baseline on the same data with the same recipe. Samples to validate, calibrate and
+    test on are held out in the same proportions for each class. To continue an interrupted run, give --out
+    and --resume.
     """
-    from randomset.data.splits import usual_shares
-    from randomset.runs.making import train_run
-    from randomset.training.report import TrainingStopped
-
     typed = {
-        "source": as_place(source),
+        "source": resolved(source),
         "method": method,
-        "backbone": f"hf:{as_place(backbone[3:])}" if backbone.startswith("hf:") else backbone,
+        "backbone": f"hf:{resolved(backbone[3:])}" if backbone.startswith("hf:") else backbone,
         "width": width,
-        "weights": as_place(weights),
+        "weights": resolved(weights),
         "freeze": freeze,
         "max_tokens": max_tokens,
         "num_sets": number_or_auto(sets),
@@ -145,40 +144,39 @@ def train(
         typed[name] = share_or_number(value, usual[name], name)
     check_seed(seed)
     own = ("sets", "budget", "reducer", "hidden", "first_epochs", "from_first", "alpha", "beta")
-    if method != "rsnn" and (idle := [name for name in own if _was_given(context, name)]):
+    if method != "rsnn" and (unused := [name for name in own if _was_given(context, name)]):
         raise RandomSetError(
-            "this option is for random-set networks alone",
-            got=f"--{idle[0].replace('_', '-')} with --method {method}",
+            "this option is only for random-set networks",
+            got=f"--{unused[0].replace('_', '-')} with --method {method}",
         )
     given = {name for name in typed if _was_given(context, {"num_sets": "sets"}.get(name, name))}
     if int(os.environ.get("WORLD_SIZE", 1)) > 1:
         raise RandomSetError(
             "randomset train runs in one process",
             got=f"WORLD_SIZE {os.environ['WORLD_SIZE']}",
-            remedy="Call randomset.fit in a script of your own to train in several",
+            remedy="To train in several processes, call randomset.fit in a script",
         )
     settings = _settings(out, resume, config, typed, given).checked()
     if resume and budget is not None:
         raise RandomSetError(
-            "a run goes on with its own budget", got=str(budget), remedy="Leave --budget out"
+            "a resumed run keeps its own budget", got=str(budget), remedy="Leave out --budget"
         )
-    if resume and (out / "test.json").exists():  # written last
+    if resume and Run(out).is_trained:
         typer.echo(f"{out} is trained already. Next: randomset evaluate {out}")
         return
     try:
-        with alone_in(out):
-            threshold = train_run(settings, out, budget=budget, resume=resume, strict=strict, **aloud())
+        threshold = Run.train(settings, out, budget=budget, resume=resume, strict=strict).threshold
     except TrainingStopped as stop:  # typer would swallow a KeyboardInterrupt and its message
         typer.echo(
-            "Stopped. What was learned is saved. To go on: "
+            "Stopped. The progress is saved. To continue: "
             f"randomset train --out {shlex.quote(str(out))} --resume",
             err=True,
         )
         raise typer.Exit(128 + stop.signal) from None
     if threshold is not None:
         typer.echo(
-            f"An input counts as known where its {threshold.score} is at most {threshold.value:.4g}: "
-            f"{threshold.share:.0%} of the validation samples are."
+            f"Inputs count as known if their {threshold.score} is at most {threshold.value:.4g}, as for "
+            f"{threshold.share:.0%} of the validation samples."
         )
     budget_file = "budget.json, " if settings.method == "rsnn" else ""
     history = "a folder for each member" if settings.method == "ensemble" else "metrics.csv, checkpoints/"
@@ -195,29 +193,29 @@ def _was_given(context: typer.Context, name: str) -> bool:
 def _settings(
     out: Path, resume: bool, config: Path | None, typed: dict[str, Any], given: set[str]
 ) -> TrainConfig:
-    """Put together what was typed and what a file says; say what comes out of it."""
-    from randomset.training.config import TrainConfig
-
+    """Merge what was typed with the settings of a file, and print the result."""
     stored = out / "config.json"
     if resume:
         if not stored.exists():
             raise FileFormatError(
-                "there is no run to go on with", got=str(out), expected="a run folder with config.json"
+                "there is no run to resume", got=str(out), expected="a run folder with config.json"
             )
         settings = TrainConfig.load(stored)
-        other = [name for name in given if typed[name] != getattr(settings, name)]
-        if other:
+        changed = [name for name in given if typed[name] != getattr(settings, name)]
+        if changed:
             raise RandomSetError(
-                "a run goes on with its own settings",
-                got=", ".join(f"{name} {typed[name]} instead of {getattr(settings, name)}" for name in other),
-                remedy="Leave these options out, or start anew in another folder",
+                "a resumed run keeps its own settings",
+                got=", ".join(
+                    f"{name} {typed[name]} instead of {getattr(settings, name)}" for name in changed
+                ),
+                remedy="Leave out these options, or choose another folder",
             )
         return settings
     if stored.exists():
         raise FileFormatError(
-            "the folder holds a run already",
+            "the folder already holds a run",
             got=str(out),
-            remedy="Add --resume to go on with it, or choose another folder with --out",
+            remedy="Add --resume to continue it, or choose another folder with --out",
         )
     if config is None:
         settings = TrainConfig(**typed)
@@ -228,7 +226,7 @@ def _settings(
             typer.echo(f"  {name} = {value}{'  (from the command line)' if name in given else ''}")
     if not settings.source:
         raise RandomSetError(
-            "there is no source",
+            "no source was given",
             expected="a name of `randomset data`, a folder of images, a table, or an .npz file",
             remedy="randomset train digits --out run",
         )
@@ -239,4 +237,6 @@ def _widths(text: str) -> tuple[int, ...]:
     try:
         return tuple(int(part) for part in text.replace(" ", "").split(",") if part)
     except ValueError:
-        raise RandomSetError("--hidden is no list of widths", got=text, expected="such as 1024,512") from None
+        raise RandomSetError(
+            "--hidden is not a list of widths", got=text, expected="such as 1024,512"
+        ) from None

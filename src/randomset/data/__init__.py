@@ -1,4 +1,4 @@
-"""Names and paths become data sets."""
+"""Load data sets by name, from paths, or from data set objects."""
 
 from randomset.data.sources import Source, load_inputs, load_source
 

@@ -1,4 +1,4 @@
-"""The data sets that are known by name: where their files are looked for, and how to get them."""
+"""Named data sets: where their files are expected and how to obtain them."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from pathlib import Path
 
 from randomset.errors import FileFormatError, RandomSetError
 
-__all__ = ["KNOWN", "Known", "data_folder", "files_of", "listing", "split_name", "wanted_files"]
+__all__ = ["KNOWN", "Entry", "data_folder", "files_of", "how_to_get", "listing", "split_name"]
 
 
 @dataclass(frozen=True)
-class Known:
-    """A data set with a name.
+class Entry:
+    """A data set that is available by name.
 
-    idx: of sets that are published as idx files, the folder that these are in
-    file: of sets that are one table, its name, with `label` and `text`, two of its columns
-    hub: its address among Hugging Face's data sets, with a configuration behind a colon
-    image, label: the columns there; torchvision: its class there
-    varied: whether its images are of many sizes, so that they are kept as files
-    held: how many training samples the paper validates on, and how many of those calibrate
+    idx: folder of the idx files, for data sets published in that format
+    file: file name of a data set that is a single table with the columns `label` and `text`
+    hub: Hugging Face data set, followed by a colon and the configuration if there is one
+    image, label: columns of the Hugging Face data set; torchvision: class in `torchvision.datasets`
+    varied: whether image sizes vary, so that images are stored as files
+    held: number of training samples that the paper holds out, and how many of those are for calibration
     """
 
     title: str
@@ -45,129 +45,129 @@ _SYLLABLES = ("o", "ki", "su", "tsu", "na", "ha", "ma", "ya", "re", "wo")
 _DIGITS = tuple("0123456789")
 
 KNOWN = {
-    "mnist": Known(
+    "mnist": Entry(
         "handwritten digits, 28 × 28 grey", "MNIST", classes=_DIGITS, hub="ylecun/mnist", held=(10000, 1000)
     ),
-    "fashion-mnist": Known(
+    "fashion-mnist": Entry(
         "clothes, 28 × 28 grey", "FashionMNIST", classes=_CLOTHES, hub="zalando-datasets/fashion_mnist"
     ),
-    "kmnist": Known("cursive Japanese, 28 × 28 grey", "KMNIST", classes=_SYLLABLES, hub="tanganke/kmnist"),
-    "cifar10": Known(
-        "ten kinds of objects, 32 × 32 colour", hub="uoft-cs/cifar10", image="img", held=(10000, 1000)
+    "kmnist": Entry("cursive Japanese, 28 × 28 grey", "KMNIST", classes=_SYLLABLES, hub="tanganke/kmnist"),
+    "cifar10": Entry(
+        "ten classes of objects, 32 × 32 colour", hub="uoft-cs/cifar10", image="img", held=(10000, 1000)
     ),
-    "cifar100": Known(
-        "a hundred kinds of objects, 32 × 32 colour",
+    "cifar100": Entry(
+        "a hundred classes of objects, 32 × 32 colour",
         hub="uoft-cs/cifar100",
         image="img",
         label="fine_label",
         held=(10000, 1000),
     ),
-    "svhn": Known("house numbers, 32 × 32 colour", hub="ufldl-stanford/svhn:cropped_digits"),
-    "intel": Known(
-        "six kinds of scenes, colour", hub="sfarrukhm/intel-image-classification", varied=True, held=(100, 0)
+    "svhn": Entry("house numbers, 32 × 32 colour", hub="ufldl-stanford/svhn:cropped_digits"),
+    "intel": Entry(
+        "six classes of scenes, colour",
+        hub="sfarrukhm/intel-image-classification",
+        varied=True,
+        held=(100, 0),
     ),
-    "imagenet": Known(
-        "a thousand kinds of objects, colour",
+    "imagenet": Entry(
+        "a thousand classes of objects, colour",
         splits=("train", "val"),
         hub="ILSVRC/imagenet-1k",
         varied=True,
         held=(108669, 0),
-        advice="its licence must be accepted there first",
+        advice="accept its licence there first",
     ),
-    "imagenet-o": Known(
-        "objects of no ImageNet class, colour", splits=("test",), hub="cais/imagenet-o", varied=True
+    "imagenet-o": Entry(
+        "objects outside the ImageNet classes, colour", splits=("test",), hub="cais/imagenet-o", varied=True
     ),
-    "imagenette": Known("ten classes of ImageNet, colour", splits=("train", "val"), torchvision="Imagenette"),
-    "bbc": Known(
-        "news of five kinds, English text",
+    "imagenette": Entry("ten classes of ImageNet, colour", splits=("train", "val"), torchvision="Imagenette"),
+    "bbc": Entry(
+        "news in five categories, English text",
         file="bbc-text.csv",
         splits=("train",),
         hub="SetFit/bbc-news",
         label="category",
         text="text",
     ),
-    "emotion": Known(
-        "tweets of thirteen emotions, English text",
+    "emotion": Entry(
+        "tweets with thirteen emotions, English text",
         file="tweet_emotions.csv",
         splits=("train",),
         label="sentiment",
         text="content",
-        advice="it is published as tweet_emotions.csv",
+        advice="published as tweet_emotions.csv",
     ),
 }
 
 
 def data_folder() -> Path:
-    """Return the folder that RANDOMSET_DATA names, or one of our own in the user's cache."""
-    named = os.environ.get("RANDOMSET_DATA")
-    return Path(named or os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / (
-        "" if named else "randomset"
-    )
+    """Return the folder given by RANDOMSET_DATA, or `randomset` in the user's cache."""
+    if given := os.environ.get("RANDOMSET_DATA"):
+        return Path(given).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "randomset"
 
 
 def split_name(name: str, split: str) -> str:
-    """Return a split as the data set calls it: its last one for "test", its only one for everything."""
+    """Return the data set's own name of a split: its last split for "test", or its only one."""
     if name not in KNOWN:
         raise RandomSetError("unknown data set", got=name, expected=f"one of digits, {', '.join(KNOWN)}")
     splits = KNOWN[name].splits
-    found = splits[-1] if split == "test" or len(splits) == 1 else split
-    if found not in splits:
-        raise RandomSetError("the data set has no such split", got=split, expected=" or ".join(splits))
-    return found
+    own = splits[-1] if split == "test" or len(splits) == 1 else split
+    if own not in splits:
+        raise RandomSetError("unknown split", got=split, expected=" or ".join(splits))
+    return own
 
 
-def wanted_files(name: str, split: str) -> list[list[Path]]:
-    """Return the files of a split as they may lie in the data folder: one list for each form."""
+def _candidate_files(name: str, split: str) -> list[list[Path]]:
+    """Return the files that a split may consist of: one list per supported format."""
     known, folder, split = KNOWN[name], data_folder(), split_name(name, split)
-    forms = [[folder / f"{name}-{split}.npz"], [folder / name / split]]
+    candidates = [[folder / f"{name}-{split}.npz"], [folder / name / split]]
     if known.idx:
         stem, raw = "train" if split == "train" else "t10k", folder / known.idx / "raw"
-        for ending in ("", ".gz"):
-            forms.insert(0, [raw / f"{stem}-{part}-ubyte{ending}" for part in ("images-idx3", "labels-idx1")])
+        for suffix in ("ubyte", "ubyte.gz"):
+            files = [raw / f"{stem}-{part}-{suffix}" for part in ("images-idx3", "labels-idx1")]
+            candidates.insert(0, files)
     if known.file:
-        forms = [[folder / known.file]]
-    if len(known.splits) == 1 and not known.file:
-        forms.append([folder / name])
-    return forms
+        return [[folder / known.file]]
+    if len(known.splits) == 1:
+        candidates.append([folder / name])
+    return candidates
 
 
 def files_of(name: str, split: str) -> list[Path]:
-    """Return the files of a split, or say where they were looked for and how to get them."""
-    forms = wanted_files(name, split)
-    for form in forms:
-        if all(path.exists() for path in form):
-            return form
-    for form in forms:
-        if any(path.exists() for path in form):
-            missing = next(path for path in form if not path.exists())
+    """Return the files of a split; the error lists where they are expected and how to obtain them."""
+    candidates = _candidate_files(name, split)
+    for files in candidates:
+        if all(path.exists() for path in files):
+            return files
+    for files in candidates:
+        if any(path.exists() for path in files):
+            missing = next(path for path in files if not path.exists())
             raise FileFormatError(
-                f"the data set {name} is not whole here",
+                f"data set {name} is incomplete",
                 got=f"no file {missing}",
-                remedy="Put it there, as its authors publish it",
+                remedy="Put the file there as published by its authors",
             )
     raise FileFormatError(
-        f"the data set {name} is not here",
-        got=f"no file {' and '.join(map(str, forms[0]))}",
-        remedy=f"{how_to_get(name)}, or put its files there (RANDOMSET_DATA names the folder)",
+        f"data set {name} not found",
+        got=f"no file {' and '.join(map(str, candidates[0]))}",
+        remedy=f"{how_to_get(name)}, or put its files there (RANDOMSET_DATA sets the folder)",
     )
 
 
 def how_to_get(name: str) -> str:
-    """Say how a data set can be had."""
+    """Return instructions for obtaining a data set."""
     known = KNOWN[name]
-    extra = f" ({known.advice})" if known.advice else ""
-    if known.hub:
-        return (
-            f"Get {known.hub.split(':')[0]} from Hugging Face with: randomset data --download {name}{extra}"
-        )
-    if known.torchvision:
-        return f"Get it through torchvision with: randomset data --download {name}{extra}"
-    return f"Get it from its authors{extra}"
+    advice = f" ({known.advice})" if known.advice else ""
+    if not known.hub and not known.torchvision:
+        return f"Obtain it from its authors{advice}"
+    origin = f"{known.hub.split(':')[0]} from Hugging Face" if known.hub else "it with torchvision"
+    return f"Download {origin} with: randomset data --download {name}{advice}"
 
 
 def listing() -> list[tuple[str, str, str]]:
-    """Return name, title and what is present of every known data set."""
-    rows = [("digits", "handwritten digits of scikit-learn, 8 × 8 grey", "always here")]
+    """Return the name, title and available splits of every named data set."""
+    rows = [("digits", "handwritten digits from scikit-learn, 8 × 8 grey", "built in")]
     for name, known in KNOWN.items():
         present = []
         for split in known.splits:
@@ -176,6 +176,6 @@ def listing() -> list[tuple[str, str, str]]:
                 present.append(split)
             except FileFormatError:
                 continue
-        here = "here" if present and len(known.splits) == 1 else " and ".join(present)
-        rows.append((name, known.title, here or "not found"))
+        status = "found" if present and len(known.splits) == 1 else " and ".join(present)
+        rows.append((name, known.title, status or "not found"))
     return rows

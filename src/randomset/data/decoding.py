@@ -1,4 +1,4 @@
-"""Many images as one tensor: in memory, or on disk and found there the next time."""
+"""Decode many image files into one tensor, in memory or in a cache on disk."""
 
 from __future__ import annotations
 
@@ -15,80 +15,81 @@ from torch import Tensor
 from randomset._core.files import replacing
 from randomset.data.arrays import LARGE
 from randomset.data.catalogue import data_folder
-from randomset.data.pictures import each_file, pixels_of_file, reason_of
+from randomset.data.images import error_reason, map_files, read_pixels
 from randomset.errors import RandomSetError
 
-__all__ = ["decoded"]
+__all__ = ["decode_images"]
 
 
-def decoded(
-    files: Sequence[Path], shape: tuple[int, ...], what: str, progress: bool | None
+def decode_images(
+    files: Sequence[Path], shape: tuple[int, ...], title: str, progress: bool | None
 ) -> tuple[Tensor, list[int], dict[int, str]]:
-    """Decode images of one shape; return them, the places of those that could be read, and why others not."""
-    large = int(np.prod(shape)) >= LARGE
-    if large:
-        stored = _stored(files, shape)
-        found = _found(*stored, shape) if stored[0].is_file() and stored[1].is_file() else None
-        if found is not None:
-            return _kept(*found)
-        try:
-            stored[0].parent.mkdir(parents=True, exist_ok=True)
-            with replacing(stored[0]) as temporary:
-                room = np.lib.format.open_memmap(temporary, "w+", np.uint8, shape)
-                lost = _fill(room, files, what, progress)
-                room.flush()
-            with replacing(stored[1]) as temporary:
-                temporary.write_text(json.dumps(lost), encoding="utf-8")
-        except OSError as error:
-            raise RandomSetError(
-                "the decoded images cannot be kept",
-                got=f"{stored[0]}: {error.strerror or error}",
-                expected=f"room for {int(np.prod(shape)) / 1e9:.1f} GB",
-                remedy="Ask for a smaller size, or let RANDOMSET_DATA name a folder with room",
-            ) from None
-        return _kept(np.load(stored[0], mmap_mode="c"), lost)
-    array = np.empty(shape, np.uint8)
-    return _kept(array, _fill(array, files, what, progress))
+    """Decode images to a common shape; return them, the indices of readable files, and other files' errors.
 
-
-def _found(
-    images: Path, losses: Path, shape: tuple[int, ...]
-) -> tuple[NDArray[np.uint8], dict[int, str]] | None:
-    """Read images that were decoded before; None if their files are not whole."""
+    The result is cached in the data folder if it is large.
+    """
+    size = int(np.prod(shape))
+    if size < LARGE:
+        array = np.empty(shape, np.uint8)
+        return _readable(array, _fill(array, files, title, progress))
+    images, errors = _cache_paths(files, shape)
+    cached = _read_cache(images, errors, shape) if images.is_file() and errors.is_file() else None
+    if cached is not None:
+        return _readable(*cached)
     try:
-        lost = {int(place): str(why) for place, why in json.loads(losses.read_text("utf-8")).items()}
+        images.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(images) as temporary:
+            memmap = np.lib.format.open_memmap(temporary, "w+", np.uint8, shape)
+            failed = _fill(memmap, files, title, progress)
+            memmap.flush()
+        with replacing(errors) as temporary:
+            temporary.write_text(json.dumps(failed), encoding="utf-8")
+    except OSError as error:
+        raise RandomSetError(
+            "cannot write decoded images",
+            got=f"{images}: {error.strerror or error}",
+            expected=f"{size / 1e9:.1f} GB of free space",
+            remedy="Choose a smaller image size, or set RANDOMSET_DATA to a folder with enough space",
+        ) from None
+    return _readable(np.load(images, mmap_mode="c"), failed)
+
+
+def _read_cache(
+    images: Path, errors: Path, shape: tuple[int, ...]
+) -> tuple[NDArray[np.uint8], dict[int, str]] | None:
+    """Read cached images; return None if the files are damaged."""
+    try:
+        failed = {int(index): str(reason) for index, reason in json.loads(errors.read_text("utf-8")).items()}
         array = np.load(images, mmap_mode="c")
     except (OSError, ValueError, AttributeError, RecursionError):
         return None
-    return (array, lost) if array.shape == shape and array.dtype == np.uint8 else None
+    return (array, failed) if array.shape == shape and array.dtype == np.uint8 else None
 
 
-def _kept(array: NDArray[np.uint8], lost: dict[int, str]) -> tuple[Tensor, list[int], dict[int, str]]:
-    kept = [place for place in range(len(array)) if place not in lost]
-    # Those that could be read stand first, so that nothing needs to be copied.
-    return torch.from_numpy(array)[: len(kept)], kept, lost
+def _readable(array: NDArray[np.uint8], failed: dict[int, str]) -> tuple[Tensor, list[int], dict[int, str]]:
+    kept = [index for index in range(len(array)) if index not in failed]
+    return torch.from_numpy(array)[: len(kept)], kept, failed  # readable images come first: no copy
 
 
 def _fill(
-    array: NDArray[np.uint8], files: Sequence[Path], what: str, progress: bool | None
+    array: NDArray[np.uint8], files: Sequence[Path], title: str, progress: bool | None
 ) -> dict[int, str]:
-    """Write each image that can be read into the next free row; return why others cannot."""
+    """Write each readable image to the next free row; return the errors of the others by index."""
     size, grey = (array.shape[2], array.shape[3]), array.shape[1] == 1
-    lost: dict[int, str] = {}
-    free = 0
-    for place, found in enumerate(
-        each_file(lambda path: pixels_of_file(path, size, grey), files, what, progress)
-    ):
-        if isinstance(found, Exception):
-            lost[place] = reason_of(found)
+    failed: dict[int, str] = {}
+    row = 0
+    pixels = map_files(lambda path: read_pixels(path, size, grey), files, title, progress)
+    for index, result in enumerate(pixels):
+        if isinstance(result, Exception):
+            failed[index] = error_reason(result)
         else:
-            array[free] = found
-            free += 1
-    return lost
+            array[row] = result
+            row += 1
+    return failed
 
 
-def _stored(files: Sequence[Path], shape: tuple[int, ...]) -> tuple[Path, Path]:
-    """Name the files that hold these images decoded: other names, dates or sizes give others."""
+def _cache_paths(files: Sequence[Path], shape: tuple[int, ...]) -> tuple[Path, Path]:
+    """Return the cache files of these images; the names depend on all paths, dates and sizes."""
     key = hashlib.blake2b(repr(shape).encode(), digest_size=12)
     for path in files:
         state = path.stat()

@@ -1,13 +1,14 @@
-"""Fetching a known data set, through libraries that check it: Hugging Face's `datasets`, or torchvision."""
+"""Download named data sets with Hugging Face `datasets` or torchvision, which verify the files."""
 
 from __future__ import annotations
 
 import csv
 import json
+import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,21 +17,21 @@ import numpy as np
 
 from randomset._core.files import replacing
 from randomset._core.progress import progress_bar
+from randomset._core.torchvision import torchvision
 from randomset.data.catalogue import KNOWN, data_folder, files_of, how_to_get
 from randomset.data.folders import CLASSES
-from randomset.data.pictures import pixels_from_picture
+from randomset.data.images import pixels_from_pil
 from randomset.errors import FileFormatError, MissingPackageError, RandomSetError
 
 __all__ = ["download"]
 
+_logger = logging.getLogger(__name__)
 
-def download(
-    name: str, say: Callable[[str], object] = lambda text: None, progress: bool | None = None
-) -> list[Path]:
-    """Fetch the splits of a data set that are not here into the data folder; return what was written.
 
-    The libraries check what they fetch against the sizes and checksums that are published with it; a split is
-    moved to its place once it is whole.
+def download(name: str, progress: bool | None = None) -> list[Path]:
+    """Download the missing splits of a data set to the data folder; return the files written.
+
+    The libraries verify published sizes and checksums; a split appears only once it is complete.
     """
     if name not in KNOWN:
         raise RandomSetError("unknown data set", got=name, expected=f"one of {', '.join(KNOWN)}")
@@ -39,40 +40,40 @@ def download(
     for split in known.splits:
         try:
             files_of(name, split)
-            say(f"{name} {split} is here already.")
+            _logger.info("%s %s is already present.", name, split)
             continue
         except FileFormatError:
             pass
         if known.hub:
-            written.append(_from_hub(name, split, say, progress))
+            written.append(_from_huggingface(name, split, progress))
         elif known.torchvision:
-            written.append(_from_torchvision(name, split, say))
+            written.append(_from_torchvision(name, split))
         else:
-            raise FileFormatError(f"the data set {name} cannot be fetched", remedy=how_to_get(name))
+            raise FileFormatError(f"cannot download {name}", remedy=how_to_get(name))
     return written
 
 
-def _from_hub(name: str, split: str, say: Callable[[str], object], progress: bool | None) -> Path:
+def _from_huggingface(name: str, split: str, progress: bool | None) -> Path:
     known = KNOWN[name]
     try:
         import datasets
     except ImportError:
         raise MissingPackageError("datasets", "data") from None
-    address, _, configuration = known.hub.partition(":")
-    there = {"val": "validation"}.get(split, split)
-    say(f"Fetching {address}, {there}, from Hugging Face …")
+    repository, _, configuration = known.hub.partition(":")
+    hub_split = {"val": "validation"}.get(split, split)
+    _logger.info("Downloading %s (%s) from Hugging Face …", repository, hub_split)
     try:
         rows = datasets.load_dataset(
-            address,
+            repository,
             configuration or None,
-            split=None if known.text else there,
+            split=None if known.text else hub_split,
             verification_mode="all_checks",
         )
-    except Exception as error:  # of the network, the hub, a licence: many kinds, which it explains itself
+    except Exception as error:  # network, hub and licence problems raise many kinds of errors
         raise FileFormatError(
-            f"the data set {name} cannot be fetched",
-            got=f"{address}: {(str(error) or type(error).__name__).splitlines()[0]}",
-            remedy="Check the connection" + (f"; {known.advice}" if known.advice else ""),
+            f"cannot download {name}",
+            got=f"{repository}: {(str(error) or type(error).__name__).splitlines()[0]}",
+            remedy="Check your connection" + (f"; {known.advice}" if known.advice else ""),
         ) from None
     if known.text:
         return _write_table(name, rows)
@@ -85,8 +86,8 @@ def _write_arrays(name: str, split: str, rows: Any, progress: bool | None) -> Pa
     known, target = KNOWN[name], data_folder() / f"{name}-{split}.npz"
     images = []
     with progress_bar(f"decoding {name}", len(rows), progress) as advance:
-        for picture in rows[known.image]:
-            images.append(pixels_from_picture(picture).numpy())
+        for image in rows[known.image]:
+            images.append(pixels_from_pil(image).numpy())
             advance(1)
     labels = np.asarray(rows[known.label])
     classes = known.classes or tuple(rows.features[known.label].names)
@@ -96,30 +97,37 @@ def _write_arrays(name: str, split: str, rows: Any, progress: bool | None) -> Pa
 
 
 def _write_files(name: str, split: str, rows: Any, progress: bool | None) -> Path:
-    """Write the images as they are published, one folder for each class."""
+    """Write the published image files, one folder per class."""
     import datasets
 
     known = KNOWN[name]
     target = data_folder() / name / split
     names = rows.features[known.label].names if known.label in rows.features else None
     raw = rows.cast_column(known.image, datasets.Image(decode=False))
-    with _whole_folder(target) as temporary, progress_bar(f"writing {name}", len(raw), progress) as advance:
-        for place, row in enumerate(raw):
+    with (
+        _replacing_folder(target) as temporary,
+        progress_bar(f"writing {name}", len(raw), progress) as advance,
+    ):
+        for index, row in enumerate(raw):
             image = row[known.image]
             content = image["bytes"] or Path(image["path"]).read_bytes()
             folder = temporary if names is None else temporary / _folder_name(names[row[known.label]])
             folder.mkdir(exist_ok=True)
-            ending = Path(image["path"] or "image.jpg").suffix or ".jpg"
-            (folder / f"{place:07d}{ending}").write_bytes(content)
+            suffix = Path(image["path"] or "").suffix or ".jpg"
+            (folder / f"{index:07d}{suffix}").write_bytes(content)
             advance(1)
-        if names is not None:  # folders are read in the order of their names, labels are not
-            order = {_folder_name(name): name for name in names}
-            (temporary / CLASSES).write_text(json.dumps(order, ensure_ascii=False), encoding="utf-8")
+        if names is not None:
+            _write_classes(temporary, {_folder_name(name): name for name in names})
     return target
 
 
+def _write_classes(folder: Path, names: Mapping[str, str]) -> None:
+    """Write the class names by folder in label order, which may differ from the alphabetical order."""
+    (folder / CLASSES).write_text(json.dumps(names, ensure_ascii=False), encoding="utf-8")
+
+
 def _folder_name(name: str) -> str:
-    """Return a class's name as that of one folder, which lies nowhere else."""
+    """Return a class name that is safe as the name of a single folder."""
     plain = name.replace("/", "-").replace("\\", "-").replace("\0", "-")
     return f"-{plain}" if plain.startswith(".") else plain or "-"
 
@@ -136,35 +144,28 @@ def _write_table(name: str, splits: Any) -> Path:
     return target
 
 
-def _from_torchvision(name: str, split: str, say: Callable[[str], object]) -> Path:
-    from randomset._core.torchvision import torchvision
-
+def _from_torchvision(name: str, split: str) -> Path:
     known, target = KNOWN[name], data_folder() / name / split
-    vision = torchvision()
-    say(f"Fetching {known.torchvision}, {split}, through torchvision …")
+    factory = getattr(torchvision().datasets, known.torchvision)
+    _logger.info("Downloading %s (%s) with torchvision …", known.torchvision, split)
     with tempfile.TemporaryDirectory(dir=data_folder()) as folder:
         try:
-            found = getattr(vision.datasets, known.torchvision)(
-                folder, split=split, size="160px", download=True
-            )
+            data = factory(folder, split=split, size="160px", download=True)
         except (OSError, RuntimeError) as error:
-            raise FileFormatError(
-                f"the data set {name} cannot be fetched", got=str(error).splitlines()[0]
-            ) from None
-        with _whole_folder(target) as temporary:
-            for wnid, names in zip(found.wnids, found.classes, strict=True):
+            raise FileFormatError(f"cannot download {name}", got=str(error).splitlines()[0]) from None
+        with _replacing_folder(target) as temporary:
+            for wnid, names in zip(data.wnids, data.classes, strict=True):
                 shutil.move(Path(folder) / "imagenette2-160" / split / wnid, temporary / names[0])
-            order = {names[0]: names[0] for names in found.classes}
-            (temporary / CLASSES).write_text(json.dumps(order, ensure_ascii=False), encoding="utf-8")
+            _write_classes(temporary, {names[0]: names[0] for names in data.classes})
     return target
 
 
 @contextmanager
-def _whole_folder(target: Path) -> Iterator[Path]:
-    """Give a folder to fill; it takes its place once it is whole, or vanishes."""
+def _replacing_folder(target: Path) -> Iterator[Path]:
+    """Yield a temporary folder that is moved to the target on success and deleted on error."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".part-") as temporary:
-        inside = Path(temporary) / "whole"
-        inside.mkdir()
-        yield inside
-        os.replace(inside, target)
+        folder = Path(temporary) / "folder"
+        folder.mkdir()
+        yield folder
+        os.replace(folder, target)

@@ -1,8 +1,9 @@
-"""Folders of images: one folder for each class, or all in one place for images without labels."""
+"""Image folders: one subfolder per class, or a flat folder of unlabelled images."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,22 +11,22 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from randomset.data.decoding import decoded
-from randomset.data.pictures import each_file, header_of, is_picture, pixels_from_picture, reason_of
+from randomset.data.decoding import decode_images
+from randomset.data.images import error_reason, is_image_file, map_files, read_header
 from randomset.errors import FileFormatError
 
-__all__ = ["CLASSES", "Pictures", "has_split", "is_picture", "pixels_from_picture", "read_folder"]
+__all__ = ["CLASSES", "ImageFolder", "has_split", "read_folder"]
 
 _SPLITS = {"train": ("train", "training"), "test": ("test", "testing", "val", "valid", "validation")}
-_SIDE = 64
+_DEFAULT_SIZE = (64, 64)
 CLASSES = "classes.json"
-"""A file beside the folders of classes that says their order, where it is not that of their names."""
-_HINT = "Mend or remove it"
+"""Optional file beside the class folders that defines their order and names."""
+_REMEDY = "Repair or remove the file"
 
 
 @dataclass(frozen=True)
-class Pictures:
-    """What a folder holds: bytes (n × C × H × W), their files, and labels where folders are classes."""
+class ImageFolder:
+    """The content of a folder: images (n × C × H × W) as uint8, their files, and labels if any."""
 
     images: Tensor
     files: tuple[str, ...]
@@ -42,72 +43,68 @@ def read_folder(
     size: tuple[int, int] | None = None,
     strict: bool = False,
     progress: bool | None = None,
-) -> Pictures:
-    """Read the images of a folder, two at a time; or one image.
+) -> ImageFolder:
+    """Read the images of a folder, or a single image.
 
-    Folders inside are classes, named by them; `train` and `test` (or `val`) inside are splits. Images of one
-    size keep it; others, or all with a `size` (height, width), are scaled and cropped about their centre, to
-    64 × 64 without one. A file that cannot be read is left out and named in the remarks, or with `strict`
-    refused. What is larger than a gigabyte is kept decoded on disk, and found there the next time.
+    Subfolders are classes; subfolders named `train` and `test` (or `val`) are splits. Images are scaled and
+    centre-cropped to `size` (height, width); without it, they keep their size if it is the same for all and
+    become 64 × 64 otherwise. Unreadable files are skipped and listed in the remarks, or rejected if
+    `strict`. Results over a gigabyte are cached on disk.
     """
     files, labels, classes = _listed(_split_of(folder, split), labelled)
-    headers = list(each_file(header_of, files, f"looking at {folder.name}", progress))
-    sizes = {found[0] for found in headers if not isinstance(found, Exception)}
-    grey = all(found[1] for found in headers if not isinstance(found, Exception))
+    headers = list(map_files(read_header, files, f"scanning {folder.name}", progress))
+    readable = [header for header in headers if not isinstance(header, Exception)]
+    sizes = {header[0] for header in readable}
+    grey = all(header[1] for header in readable)
     remarks = []
-    if not sizes:
-        raise FileFormatError(
-            "no image of the folder can be read", got=f"{files[0]}: {reason_of(headers[0])}", remedy=_HINT
-        )
+    if not readable:
+        got = f"{files[0]}: {error_reason(headers[0])}"
+        raise FileFormatError("no image in the folder can be read", got=got, remedy=_REMEDY)
     if size is None:
-        size = next(iter(sizes)) if len(sizes) == 1 else (_SIDE, _SIDE)
+        size = next(iter(sizes)) if len(sizes) == 1 else _DEFAULT_SIZE
     if sizes != {size}:
-        seen = f"{len(sizes)} sizes" if len(sizes) > 1 else "{} × {}".format(*next(iter(sizes)))
-        remarks.append(f"images of {seen} scaled to cover {size[0]} × {size[1]} and cropped about the centre")
+        given = f"{len(sizes)} sizes" if len(sizes) > 1 else "{} × {}".format(*next(iter(sizes)))
+        remarks.append(f"images of {given} scaled and centre-cropped to {size[0]} × {size[1]}")
     shape = (len(files), 1 if grey else 3, *size)
-    images, kept, reasons = decoded(files, shape, f"reading {folder.name}", progress)
-    lost = [(files[place], reasons[place]) for place in sorted(reasons)]
-    if lost and strict:
-        raise FileFormatError("an image cannot be read", got=f"{lost[0][0]}: {lost[0][1]}", remedy=_HINT)
-    if lost:
-        named = "; ".join(f"{path} ({reason})" for path, reason in lost[:10])
-        more = f" and {len(lost) - 10} more" if len(lost) > 10 else ""
+    images, kept, errors = decode_images(files, shape, f"reading {folder.name}", progress)
+    failed = [f"{files[index]} ({errors[index]})" for index in sorted(errors)]
+    if failed and strict:
+        raise FileFormatError("cannot read image", got=failed[0], remedy=_REMEDY)
+    if failed:
+        more = f" and {len(failed) - 10} more" if len(failed) > 10 else ""
         remarks.append(
-            f"{len(lost)} of {len(files)} images could not be read and are left out: {named}{more}"
+            f"{len(failed)} of {len(files)} images could not be read and are left out: "
+            f"{'; '.join(failed[:10])}{more}"
         )
-    return Pictures(
-        images,
-        tuple(str(files[place]) for place in kept),
-        None if labels is None else labels[kept],
-        classes,
-        tuple(remarks),
-    )
+    kept_files = tuple(str(files[index]) for index in kept)
+    return ImageFolder(images, kept_files, None if labels is None else labels[kept], classes, tuple(remarks))
 
 
 def _split_of(folder: Path, split: str) -> Path:
-    """Go into the folder of a split, where there are such."""
+    """Return the subfolder of a split if the folder consists of splits, else the folder itself."""
     if folder.is_file():
         return folder
-    inside = {path.name.lower(): path for path in folder.iterdir() if path.is_dir() and not _is_hidden(path)}
-    if not any(name in inside for name in _SPLITS["train"] + _SPLITS["test"]):
-        return folder
-    if not all(name in _SPLITS["train"] + _SPLITS["test"] for name in inside):
-        return folder  # a class may be called "test" where others are not splits
+    inside = {path.name.lower(): path for path in _subfolders(folder)}
+    if not inside or not set(inside) <= {*_SPLITS["train"], *_SPLITS["test"]}:
+        return folder  # a class may be called "test" if other subfolders are not splits
     for name in _SPLITS.get(split, (split,)):
         if name in inside:
             return inside[name]
-    raise FileFormatError(
-        "the folder has no such split", got=f"{split} of {folder}", expected=f"one of {', '.join(inside)}"
+    expected = f"one of {', '.join(inside)}"
+    raise FileFormatError("unknown split", got=f"{split} of {folder}", expected=expected)
+
+
+def _subfolders(folder: Path) -> list[Path]:
+    """List subfolders in sorted order, except hidden ones and those of macOS archives."""
+    return sorted(
+        path
+        for path in folder.iterdir()
+        if path.is_dir() and not path.name.startswith(".") and path.name != "__MACOSX"
     )
 
 
-def _is_hidden(path: Path) -> bool:
-    """Say whether other programs left this behind."""
-    return path.name.startswith(".") or path.name == "__MACOSX"
-
-
 def has_split(folder: Path, split: str) -> bool:
-    """Say whether a folder holds this split beside another."""
+    """Return whether the folder has a subfolder for this split."""
     try:
         return folder.is_dir() and _split_of(folder, split) != folder
     except FileFormatError:
@@ -115,48 +112,52 @@ def has_split(folder: Path, split: str) -> bool:
 
 
 def _listed(folder: Path, labelled: bool) -> tuple[list[Path], NDArray[np.int64] | None, tuple[str, ...]]:
-    """List the images in an order that is the same everywhere, with the classes that are folders."""
+    """List the images in a reproducible order, with labels and class names if subfolders are classes."""
     if folder.is_file():
         return [folder], None, ()
-    flat = sorted(path for path in folder.iterdir() if path.is_file() and is_picture(path))
-    classes = sorted(path for path in folder.iterdir() if path.is_dir() and not _is_hidden(path))
-    each = [sorted(path for path in one.rglob("*") if path.is_file() and is_picture(path)) for one in classes]
-    if not labelled and (flat or any(each)):
-        return [*flat, *(path for paths in each for path in paths)], None, ()
-    if flat and any(each):
-        full = next(one.name for one, paths in zip(classes, each, strict=True) if paths)
+    flat = _image_files(folder.iterdir())
+    by_class = {path.name: _image_files(path.rglob("*")) for path in _subfolders(folder)}
+    nested = [path for paths in by_class.values() for path in paths]
+    if not labelled and (flat or nested):
+        return [*flat, *nested], None, ()
+    if flat and nested:
+        name = next(name for name, paths in by_class.items() if paths)
         raise FileFormatError(
-            "the folder has images beside folders of classes",
-            got=f"{flat[0].name} beside {full}/",
-            expected="images in folders named by their class, or images alone",
+            "the folder mixes images with class folders",
+            got=f"{flat[0].name} beside {name}/",
+            expected="images in one folder per class, or images only",
         )
     if flat:
         return flat, None, ()
-    if not any(each):
+    if not nested:
         raise FileFormatError(
-            "the folder holds no images",
+            "the folder contains no images",
             got=str(folder),
-            expected="files such as .png or .jpg, in one folder for each class or without labels",
+            expected="files such as .png or .jpg, in one folder per class or without labels",
         )
-    if empty := [one.name for one, paths in zip(classes, each, strict=True) if not paths]:
-        raise FileFormatError(
-            "a class has no images", got=f"the folder {folder / empty[0]}", remedy="Fill or remove it"
-        )
-    names = {one.name: one.name for one in classes}
+    if empty := [name for name, paths in by_class.items() if not paths]:
+        got = f"the folder {folder / empty[0]}"
+        raise FileFormatError("class folder has no images", got=got, remedy="Add images or remove it")
+    names = {name: name for name in by_class}
     if (folder / CLASSES).is_file():
-        names, each = _ordered(folder / CLASSES, dict(zip(names, each, strict=True)))
-    labels = np.concatenate([np.full(len(paths), number) for number, paths in enumerate(each)])
-    return [path for paths in each for path in paths], labels, tuple(names.values())
+        names = _read_class_names(folder / CLASSES, by_class)
+    groups = [by_class.get(name, []) for name in names]
+    labels = np.concatenate([np.full(len(paths), number) for number, paths in enumerate(groups)])
+    return [path for paths in groups for path in paths], labels, tuple(names.values())
 
 
-def _ordered(file: Path, found: dict[str, list[Path]]) -> tuple[dict[str, str], list[list[Path]]]:
-    """Bring classes into the order, and give them the names, that a file says: {folder: name, …}."""
+def _image_files(paths: Iterable[Path]) -> list[Path]:
+    return sorted(path for path in paths if path.is_file() and is_image_file(path))
+
+
+def _read_class_names(file: Path, folders: Iterable[str]) -> dict[str, str]:
+    """Read class names by folder, in label order: {folder: name, …}."""
     try:
         names = json.loads(file.read_text(encoding="utf-8"))
         if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
-            raise ValueError("no names by folder")
+            raise ValueError("expected a mapping from folders to names")
     except (OSError, ValueError, RecursionError) as error:
-        raise FileFormatError("the order of the classes cannot be read", got=f"{file}: {error}") from None
-    if strange := [name for name in found if name not in names]:
-        raise FileFormatError("a folder is no class", got=f"{strange[0]} is not in {file}")
-    return names, [found.get(name, []) for name in names]
+        raise FileFormatError("cannot read class names", got=f"{file}: {error}") from None
+    if unknown := [name for name in folders if name not in names]:
+        raise FileFormatError("folder without a class name", got=f"{unknown[0]} is not in {file}")
+    return names

@@ -1,4 +1,4 @@
-"""Sources of labelled data: names, files, folders and data sets in Python become one thing, a `Source`."""
+"""Load data from names, files, folders and data set objects into one type, `Source`."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from randomset._core.labels import encoded_labels
 from randomset._core.splits import stratified_parts
 from randomset.data.arrays import images_from_array, inputs_from_arrays, read_arrays
 from randomset.data.catalogue import KNOWN, files_of
+from randomset.data.datasets import HuggingFaceDataset, is_huggingface, read_dataset
 from randomset.data.downloads import download as fetch
 from randomset.data.folders import read_folder
-from randomset.data.frames import read_table
 from randomset.data.idx import read_idx
-from randomset.data.pictures import is_picture
-from randomset.data.rows import HubRows, gathered, is_hub
+from randomset.data.images import is_image_file
+from randomset.data.tables import read_table
 from randomset.errors import FileFormatError, LabelError, RandomSetError
 
 __all__ = ["Source", "load_inputs", "load_source"]
@@ -32,13 +32,13 @@ Kind = Literal["images", "features", "text", "tokens"]
 
 @dataclass(frozen=True)
 class Source:
-    """Inputs, labels and the names of the classes.
+    """Inputs, labels and class names.
 
-    Images are (n × C × H × W), bytes or floats; features are (n × F); texts are a list, or numbers of tokens
-    (n × T) filled up with −1. Labels are class indices (n), −1 where there is none, or a mask of set-valued
-    labels (n × N). `remarks` say what was done to the data, `files` where each input comes from if each has a
-    file of its own, `columns` how the features of a table are called, `rows` where each input stands in a
-    table of which some rows were left out.
+    Images are (n × C × H × W), uint8 or float; features are (n × F); texts are a list, or token indices
+    (n × T) padded with −1. Labels are class indices (n), −1 if missing, or a mask of set-valued labels
+    (n × N). `remarks` describe changes made to the data, `files` holds the path of each input that has its
+    own file, `columns` the names of a table's features, and `rows` the row of each input in a table with
+    skipped rows.
     """
 
     name: str
@@ -55,8 +55,8 @@ class Source:
         return len(self.inputs)
 
     def __repr__(self) -> str:
-        form = "texts" if self.kind == "text" else f"{self.kind} of shape {tuple(self.inputs.shape[1:])}"
-        return f"Source({self.name}: {len(self)} {form}, {len(self.classes)} classes)"
+        inputs = "texts" if self.kind == "text" else f"{self.kind} of shape {tuple(self.inputs.shape[1:])}"
+        return f"Source({self.name}: {len(self)} {inputs}, {len(self.classes)} classes)"
 
     @property
     def labelled(self) -> bool:
@@ -64,44 +64,42 @@ class Source:
         return self.labels.dim() == 2 or bool((self.labels >= 0).all())
 
     def split(self, *shares: float, seed: int = 0) -> list[Tensor]:
-        """Return the places of a rest and of parts of the given shares, each class in the same proportions.
+        """Return the indices of the remainder and of one part per share, stratified by class.
 
-        They depend on the seed and the labels alone, on every machine.
+        The result depends only on the seed and the labels, on every machine.
         """
-        key = (
-            self.labels
-            if self.labels.dim() == 1
-            else torch.unique(self.labels, dim=0, return_inverse=True)[1]
-        )
-        return [torch.from_numpy(part) for part in stratified_parts(key.numpy(), shares, seed)]
+        strata = self.labels
+        if strata.dim() == 2:
+            strata = torch.unique(strata, dim=0, return_inverse=True)[1]
+        return [torch.from_numpy(part) for part in stratified_parts(strata.numpy(), shares, seed)]
 
-    def part(self, places: Tensor) -> Source:
-        """Return the samples at some places."""
-        rows = places.tolist()
-        inputs = [self.inputs[row] for row in rows] if self.kind == "text" else self.inputs[places]
-        files = None if self.files is None else tuple(self.files[row] for row in rows)
-        kept = None if self.rows is None else tuple(self.rows[row] for row in rows)
-        return replace(self, inputs=inputs, labels=self.labels[places], files=files, rows=kept)
+    def part(self, indices: Tensor) -> Source:
+        """Return the samples at the given indices."""
+        positions = indices.tolist()
+        inputs = [self.inputs[i] for i in positions] if self.kind == "text" else self.inputs[indices]
+        files = None if self.files is None else tuple(self.files[i] for i in positions)
+        rows = None if self.rows is None else tuple(self.rows[i] for i in positions)
+        return replace(self, inputs=inputs, labels=self.labels[indices], files=files, rows=rows)
 
     def aligned(self, classes: Sequence[str]) -> Source:
-        """Number the labels by other classes with the same names, such as those that a network knows."""
+        """Renumber the labels to match another list of class names, such as that of a network."""
         if tuple(classes) == self.classes:
             return self
-        place = {name: number for number, name in enumerate(classes)}
+        index = {name: number for number, name in enumerate(classes)}
         mask = self.labels.dim() == 2
         codes = self.labels.any(0).nonzero()[:, 0] if mask else self.labels[self.labels >= 0].unique()
         present = [self.classes[code] for code in codes.tolist()]
-        if strange := [name for name in present if name not in place]:
+        if unknown := [name for name in present if name not in index]:
             raise LabelError(
-                "the data have a class that is not known",
-                got=f"{strange[0]} in {self.name}",
+                "the data contain an unknown class",
+                got=f"{unknown[0]} in {self.name}",
                 expected=f"classes among {', '.join(list(classes)[:10])}{'…' * (len(classes) > 10)}",
             )
         if mask:
             labels = torch.zeros(len(self), len(classes), dtype=torch.bool)
-            labels[:, [place[name] for name in present]] = self.labels[:, codes]
+            labels[:, [index[name] for name in present]] = self.labels[:, codes]
         else:
-            order = torch.tensor([place.get(name, -1) for name in self.classes] or [-1])
+            order = torch.tensor([index.get(name, -1) for name in self.classes] or [-1])
             labels = torch.where(self.labels >= 0, order[self.labels], -1)
         return replace(self, labels=labels, classes=tuple(classes))
 
@@ -119,26 +117,26 @@ def load_source(
     download: bool = False,
     progress: bool | None = None,
 ) -> Source:
-    """Load data by name or path, or from a data set in Python.
+    """Load data by name, from a path, or from a data set object.
 
-    A name of `randomset.data.catalogue` is looked for in the folder that RANDOMSET_DATA names; `split` is
-    "train" or "test". `digits` are the 1,797 handwritten digits that ship with scikit-learn. An `.npz` file
-    holds `images` (n × H × W, n × H × W × C or n × C × H × W) or `features` (n × F), `labels` (n), and
-    optionally `classes`, the names in label order. Labels of shape (n × N) are set-valued: true where a
-    class is possible. A folder holds images in folders named by their class, or images alone. A `.csv` or
-    `.parquet` file has a column of texts or columns of numbers, and one of labels.
+    Named data sets (`randomset.data.catalogue`) are read from the folder in RANDOMSET_DATA. `digits` are the
+    1,797 handwritten digits included in scikit-learn. An `.npz` file holds `images` (n × H × W,
+    n × H × W × C or n × C × H × W) or `features` (n × F), `labels` (n), and optionally `classes`, the class
+    names in label order. Labels of shape (n × N) are set-valued: true for each possible class. An image
+    folder has one subfolder per class, or images only. A `.csv` or `.parquet` file has a text column or
+    numeric columns, and a label column.
 
     Args:
-        source: a name, a path, a torch data set, or one of Hugging Face's.
-        split: which part of a data set that has several.
-        labelled: whether labels are needed; without, they are -1.
-        label: the column of labels in a table.
-        text: the column of texts in a table.
-        columns: the columns of numbers to use, in this order.
-        size: (height, width) that images of a folder are brought to.
-        strict: whether an image that cannot be read is an error.
-        download: whether to fetch a named data set that is not here.
-        progress: whether to show a bar; None shows it on a terminal.
+        source: a name, a path, a torch data set, or a Hugging Face data set.
+        split: which split to load, such as "train" or "test".
+        labelled: whether labels are required; if False, labels are -1.
+        label: name of the label column in a table.
+        text: name of the text column in a table.
+        columns: names of the numeric columns to use, in this order.
+        size: (height, width) to which the images of a folder are resized.
+        strict: whether an unreadable image is an error.
+        download: whether to download a named data set that is missing.
+        progress: whether to show a progress bar; None shows it on a terminal.
 
     >>> digits = load_source("digits")
     >>> digits.kind, tuple(digits.inputs.shape), digits.classes[:3]
@@ -146,130 +144,115 @@ def load_source(
     """
     if isinstance(source, Source):
         return source
-    if is_hub(source) or isinstance(source, Dataset):
-        found = _from_python(source, split, labelled, label, text, progress)
+    table = {"label": label, "text": text, "columns": columns}
+    images = {"size": size, "strict": strict, "progress": progress}
+    if is_huggingface(source) or isinstance(source, Dataset):
+        loaded = _from_dataset(source, split, labelled, label, text, progress)
     elif not isinstance(source, (str, Path)):
         raise RandomSetError(
-            "the data are of no known kind",
+            "unsupported data source",
             got=type(source).__name__,
-            expected="a name, a path, a torch data set, or one of Hugging Face's",
+            expected="a name, a path, a torch data set, or a Hugging Face data set",
         )
     elif str(source) == "digits":
-        from sklearn.datasets import load_digits
-
-        digits = load_digits()
-        images = torch.from_numpy(digits.images[:, None]).float() / 16
-        names = tuple(map(str, range(10)))
-        return Source("digits", "images", images, torch.from_numpy(digits.target).long(), names)
+        loaded = _digits()
     elif str(source) in KNOWN:
         if download:
             fetch(str(source), progress=progress)
-        found = _known(str(source), split, labelled, size, strict, progress)
+        loaded = _from_name(str(source), split, labelled, images)
     else:
-        path = _existing(source)
-        found = _from_path(path, split, labelled, label, text, size, strict, progress, columns)
-    if labelled and not found.labelled:
+        loaded = _from_path(_existing(source), split, labelled, table, images)
+    if labelled and not loaded.labelled:
         raise LabelError(
             "the data have no labels",
-            got=found.name,
-            expected="labels beside the inputs",
-            remedy="Images need a folder for each class, tables a column of labels",
+            got=loaded.name,
+            remedy="Put images into one folder per class, or add a label column to a table",
         )
-    return found
+    return loaded
 
 
 def load_inputs(source: Any, split: str = "test", **options: Any) -> Any:
-    """Load inputs alone, for prediction; labels are not looked at."""
+    """Load inputs only, for prediction; labels are ignored."""
     return load_source(source, split, labelled=False, **options).inputs
 
 
-def _known(
-    name: str, split: str, labelled: bool, size: tuple[int, int] | None, strict: bool, progress: bool | None
-) -> Source:
+def _digits() -> Source:
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    images = torch.from_numpy(digits.images[:, None]).float() / 16
+    names = tuple(map(str, range(10)))
+    return Source("digits", "images", images, torch.from_numpy(digits.target).long(), names)
+
+
+def _from_name(name: str, split: str, labelled: bool, images: dict[str, Any]) -> Source:
     known, files = KNOWN[name], files_of(name, split)
     if len(files) == 2:
-        pixels, marks = (read_idx(path) for path in files)
-        tensor = images_from_array(pixels)
-        codes, names = _labels(marks.astype(np.int64), len(tensor), np.array(known.classes))
-        return Source(name, "images", tensor, codes, names)
-    label, text = (known.label, known.text) if known.file else (None, None)
-    found = replace(_from_path(files[0], split, labelled, label, text, size, strict, progress), name=name)
+        pixels, labels = (read_idx(path) for path in files)
+        return _source(name, "images", images_from_array(pixels), labels.astype(np.int64), known.classes)
+    table = {"label": known.label, "text": known.text} if known.file else {}
+    loaded = replace(_from_path(files[0], split, labelled, table, images), name=name)
     if not known.file:
-        return found
-    first = {one: place for place, one in reversed(list(enumerate(found.inputs)))}
-    if len(first) == len(found):
-        return found
-    remarks = (*found.remarks, f"{len(found) - len(first)} texts that occur twice are left out")
-    return replace(found.part(torch.tensor(sorted(first.values()))), remarks=remarks)
+        return loaded
+    first = {value: row for row, value in reversed(list(enumerate(loaded.inputs)))}
+    if len(first) == len(loaded):
+        return loaded
+    remarks = (*loaded.remarks, f"{len(loaded) - len(first)} duplicate texts are left out")
+    return replace(loaded.part(torch.tensor(sorted(first.values()))), remarks=remarks)
 
 
 def _from_path(
-    path: Path,
-    split: str,
-    labelled: bool,
-    label: str | None,
-    text: str | None,
-    size: tuple[int, int] | None,
-    strict: bool,
-    progress: bool | None,
-    columns: Sequence[str] | None = None,
+    path: Path, split: str, labelled: bool, table: dict[str, Any], images: dict[str, Any]
 ) -> Source:
-    if path.is_dir() or is_picture(path):
-        options: dict[str, Any] = {"size": size, "strict": strict, "progress": progress}
-        seen = read_folder(path, split, labelled=labelled, **options)
-        if seen.labels is None or not labelled:
-            return _unlabelled(path.name, "images", seen.images, seen.remarks, seen.files)
-        if len(seen.classes) == 1:
+    if path.is_dir() or is_image_file(path):
+        folder = read_folder(path, split, labelled=labelled, **images)
+        if len(folder.classes) == 1:
             raise LabelError(
-                "the folder holds one class only",
-                got=f"{seen.classes[0]} in {path}",
-                expected="a folder for each of two or more classes",
+                "the folder contains one class only",
+                got=f"{folder.classes[0]} in {path}",
+                expected="one folder for each of two or more classes",
             )
-        labels, classes = _labels(seen.labels, len(seen.images), np.array(seen.classes))
-        return Source(path.name, "images", seen.images, labels, classes, seen.remarks, seen.files)
+        extra: dict[str, Any] = {"remarks": folder.remarks, "files": folder.files}
+        return _source(path.name, "images", folder.images, folder.labels, folder.classes, **extra)
     if path.suffix.lower() in (".csv", ".parquet"):
-        table = read_table(path, label, text, columns, labelled)
-        if table.labels is None or not labelled:
-            found = _unlabelled(path.stem, table.kind, table.inputs, table.remarks)
-        else:
-            labels, classes = _labels(table.labels, len(table.inputs), None)
-            found = Source(path.stem, table.kind, table.inputs, labels, classes, table.remarks)
-        return replace(found, columns=table.columns, rows=table.rows)
-    needed = ("labels",) if labelled else ()
+        content = read_table(path, labelled=labelled, **table)
+        extra = {"remarks": content.remarks, "columns": content.columns, "rows": content.rows}
+        return _source(path.stem, content.kind, content.inputs, content.labels, **extra)
     wanted = ("images", "features", "labels", "classes") if labelled else ("images", "features")
-    arrays = read_arrays(path, wanted, needed)
+    arrays = read_arrays(path, wanted, ("labels",) if labelled else ())
     kind, inputs = inputs_from_arrays(arrays, path)
-    if not labelled:
-        return _unlabelled(path.stem, kind, inputs)
-    labels, classes = _labels(arrays["labels"], len(inputs), arrays.get("classes"))
-    return Source(path.stem, kind, inputs, labels, classes)
+    return _source(path.stem, kind, inputs, arrays.get("labels"), arrays.get("classes"))
 
 
-def _from_python(
+def _from_dataset(
     data: Any, split: str, labelled: bool, label: str | None, text: str | None, progress: bool | None
 ) -> Source:
     names: tuple[str, ...] = tuple(getattr(data, "classes", None) or ())
-    if is_hub(data):
+    if is_huggingface(data):
         if hasattr(data, "keys"):
             if split not in data:
-                raise RandomSetError("the data set has no such split", got=split, expected=", ".join(data))
+                raise RandomSetError("unknown split", got=split, expected=", ".join(data))
             data = data[split]
-        data = HubRows(data, label, text)
+        data = HuggingFaceDataset(data, label, text)
         names = data.classes
     title = type(data).__name__
-    inputs, marks = gathered(data, title, progress=progress)
+    inputs, labels = read_dataset(data, title, progress=progress)
     kind: Kind = "text" if isinstance(inputs, list) else "images" if inputs.dim() == 4 else "features"
-    if marks is None or not labelled:
-        return _unlabelled(title, kind, inputs)
-    given = all(isinstance(name, str) for name in names) and names
-    labels, classes = _labels(np.asarray(marks), len(inputs), np.array(names) if given else None)
-    return Source(title, kind, inputs, labels, classes)
+    if not all(isinstance(name, str) for name in names):
+        names = ()
+    return _source(
+        title, kind, inputs, np.asarray(labels) if labelled and labels is not None else None, names or None
+    )
 
 
-def _unlabelled(
-    name: str, kind: Kind, inputs: Any, remarks: tuple[str, ...] = (), files: tuple[str, ...] | None = None
+def _source(
+    name: str, kind: Kind, inputs: Any, labels: NDArray[Any] | None, names: Any = None, **extra: Any
 ) -> Source:
-    return Source(name, kind, inputs, torch.full((len(inputs),), -1), (), remarks, files)
+    """Build a source with encoded labels, or with -1 where there are none."""
+    if labels is None:
+        return Source(name, kind, inputs, torch.full((len(inputs),), -1), (), **extra)
+    codes, classes = _encoded(labels, len(inputs), None if names is None else np.array(names))
+    return Source(name, kind, inputs, codes, classes, **extra)
 
 
 def _existing(source: str | Path) -> Path:
@@ -277,29 +260,30 @@ def _existing(source: str | Path) -> Path:
     try:
         if path.exists():
             return path
-    except OSError as error:  # a name too long to be one
-        raise FileFormatError("this is no path", got=f"{str(source)[:60]}…: {error.strerror}") from None
-    known = f"a name (digits, {', '.join(KNOWN)}) or the path of an .npz, .csv or .parquet file or a folder"
-    raise FileFormatError("there is no such data", got=str(source), expected=known)
+    except OSError as error:  # the name is too long for a path
+        raise FileFormatError("invalid path", got=f"{str(source)[:60]}…: {error.strerror}") from None
+    expected = (
+        f"a name (digits, {', '.join(KNOWN)}) or the path of an .npz, .csv or .parquet file or a folder"
+    )
+    raise FileFormatError("no such data", got=str(source), expected=expected)
 
 
-def _labels(labels: NDArray[Any], count: int, classes: Any) -> tuple[Tensor, tuple[str, ...]]:
+def _encoded(labels: NDArray[Any], count: int, classes: Any) -> tuple[Tensor, tuple[str, ...]]:
     if labels.ndim != 2:
         codes, names = encoded_labels(labels, count, classes)
         return torch.from_numpy(codes), names
     if len(labels) != count or labels.dtype.kind not in "biuf" or not np.isin(labels, (0, 1)).all():
         raise LabelError(
-            "the set-valued labels do not fit",
+            "invalid set-valued labels",
             got=f"{labels.dtype} of shape {labels.shape} for {count} samples",
             expected="a row of 0 and 1 for each sample",
         )
     mask = torch.from_numpy(labels.astype(bool))
     if not mask.any(1).all():
         row = int((~mask.any(1)).nonzero()[0])
-        raise LabelError("a set-valued label names no class", got=f"an empty set in row {row}")
+        raise LabelError("a set-valued label is empty", got=f"an empty set in row {row}")
     names = tuple(map(str, range(mask.shape[1]) if classes is None else np.asarray(classes).tolist()))
     if len(names) != mask.shape[1]:
-        raise RandomSetError(
-            "the names do not fit the labels", got=f"{len(names)} names for {mask.shape[1]} columns"
-        )
+        got = f"{len(names)} names for {mask.shape[1]} columns"
+        raise RandomSetError("class names do not match the labels", got=got)
     return mask, names

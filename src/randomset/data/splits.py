@@ -1,9 +1,10 @@
-"""What of a data set is for learning, validation, calibration and testing: the same on every machine."""
+"""Which samples of a source are for training, validation, calibration and testing: kept by content."""
 
 from __future__ import annotations
 
-import hashlib
-from dataclasses import dataclass
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,29 +14,33 @@ from torch import Tensor
 from randomset._core.checks import is_whole
 from randomset._core.files import read_document, write_document
 from randomset.data.catalogue import KNOWN, files_of
+from randomset.data.digests import fingerprint, label_digest, sample_digests
 from randomset.data.folders import has_split
 from randomset.data.sources import Source, load_source
 from randomset.errors import FileFormatError
 
-__all__ = ["Parts", "fingerprint", "usual_shares"]
+__all__ = ["Parts", "unseen", "usual_shares"]
 
-_FORMAT, _VERSION = "randomset.split", 1
+_FORMAT, _VERSION = "randomset.split", 2  # version 1 had no digests
+_HELD_OUT = ("validation", "calibration", "test")
+_TRAIN, _TEST, _NEW, _COPY = 0, 3, -1, -2
+"""The parts are 0 to 3. A copy is equal to a sample used in training, and there are more of it now."""
 
 
 def usual_shares(source: str) -> dict[str, float]:
-    """Say what is held back of a source, as shares or numbers of samples, unless a user says otherwise.
+    """Return the default shares, or numbers of samples, to hold out.
 
-    Of the paper's data sets, as many samples as there; a test share of 0 means the test data that are
-    published with a set, where they are here, or the folder `test` beside `train`. Of anything else a tenth,
-    a twentieth and a fifth.
+    For the paper's data sets these are the paper's numbers; a test share of 0 means the published test data,
+    where they are present, or the folder `test` beside `train`. For any other source: a tenth, a twentieth
+    and a fifth.
 
     >>> usual_shares("digits")
     {'validation': 0.1, 'calibration': 0.05, 'test': 0.2}
     """
     shares: dict[str, float] = {"validation": 0.1, "calibration": 0.05, "test": 0.2}
-    held, calibrating = KNOWN[source].held if source in KNOWN else (0, 0)
+    held, calibration = KNOWN[source].held if source in KNOWN else (0, 0)
     if held:
-        shares |= {"validation": held - calibrating, "calibration": calibrating}
+        shares |= {"validation": held - calibration, "calibration": calibration}
     if _has_test(source):
         shares["test"] = 0
     return shares
@@ -56,7 +61,7 @@ def _has_test(source: str) -> bool:
 
 @dataclass(frozen=True)
 class Parts:
-    """The rows of a source for each purpose; `test` is None where test data are published apart."""
+    """The rows of a source for each purpose; `test` is None where the test data are a source of their own."""
 
     source: str
     train: Tensor
@@ -68,77 +73,194 @@ class Parts:
     def of(
         cls, data: Source, name: str, validation: float, calibration: float, test: float, seed: int
     ) -> Parts:
-        """Cut a source class by class."""
+        """Split a source, each class in the same proportions."""
         if test == 0 and _has_test(name):
-            rest, held, kept = data.split(validation, calibration, seed=seed)
-            return cls(name, rest, held, kept, None)
+            train, held, calibrating = data.split(validation, calibration, seed=seed)
+            return cls(name, train, held, calibrating, None)
         return cls(name, *data.split(validation, calibration, test, seed=seed))
 
     def test_data(self, data: Source, **options: Any) -> Source:
-        """Return the test data: rows of the source, or those that are published apart."""
+        """Return the test data: rows of the source, or those published separately."""
         return load_source(self.source, "test", **options) if self.test is None else data.part(self.test)
 
     def save(self, path: Path, data: Source) -> None:
-        """Write the rows as JSON, with a mark of the data that they are of."""
-        rows = {
-            name: None if (part := getattr(self, name)) is None else part.tolist()
-            for name in ("validation", "calibration", "test")
-        }
-        mark = {"samples": len(data), "mark": _mark(data), "contents": fingerprint(data)}
-        write_document({"source": self.source, **mark, **rows}, path, _FORMAT, _VERSION)
+        """Write the rows as JSON, with a digest of each sample and fingerprints of the whole source."""
+        rows = {name: None if (part := getattr(self, name)) is None else part.tolist() for name in _HELD_OUT}
+        marks = {"samples": len(data), "mark": label_digest(data), "contents": fingerprint(data)}
+        content = {"source": self.source, **marks, **rows, "digests": sample_digests(data.inputs)}
+        write_document(content, path, _FORMAT, _VERSION)
 
     @classmethod
     def load(cls, path: Path, data: Source) -> Parts:
-        """Read what `save` wrote, for the same data as then."""
-        content = read_document(path, _FORMAT, _VERSION, "the split")
+        """Read what `save` wrote, for unchanged data: to resume training."""
+        return _Stored.read(path).rows_of(data)
+
+    @classmethod
+    def match(cls, path: Path, data: Source) -> tuple[Parts, tuple[str, ...]]:
+        """Read what `save` wrote, for data that may have changed since; also return remarks on the changes.
+
+        Samples are recognised by content, whatever their order, names or labels. New samples are for testing;
+        additional copies of samples that were used in training belong to no part. The test data of a source
+        that has its own are not part of it: new samples are then left out, too.
+
+        A file of version 1 has no digests: the data must be unchanged.
+        """
+        stored = _Stored.read(path)
+        if stored.digests is None or stored.describes(data):
+            return stored.rows_of(data), ()
+        return stored.match(data)
+
+
+def unseen(path: Path, data: Source) -> Source:
+    """Leave out the samples that a run used in training, validation or calibration, according to its split.
+
+    Images and texts are excluded if an equal one was used. So are the rows of a table, unless more than 1 %
+    of the rows that the run was made with repeat others: in a table of a few whole numbers, equal rows need
+    not be the same sample. They are then excluded only if all the rows used in training are present, as in a
+    copy of the table. Constant images, such as blank ones, never count as equal.
+
+    Without a split, or with one of version 1, all samples are kept.
+    """
+    stored = _Stored.read(path) if path.exists() else None
+    if stored is None or stored.digests is None:
+        return data
+    digests = sample_digests(data.inputs)
+    codes = stored.codes_of(digests)
+    matched = (codes >= _TRAIN) & (codes != _TEST)
+    seen = (matched | (codes == _COPY)) & torch.tensor([bool(digest) for digest in digests])
+    remark = f"{int(seen.sum()):,} of {len(data):,} inputs "
+    if not stored.identifies(data):
+        if int(matched.sum()) < int((stored.codes != _TEST).sum()):
+            remark += "equal rows used in training and are kept: the rows of this table repeat each other"
+            return data if not seen.any() else replace(data, remarks=(*data.remarks, remark))
+        seen &= matched
+    if not seen.any():
+        return data
+    if seen.all():
+        raise FileFormatError(
+            "no inputs are left to test on",
+            got=f"{data.name}: all {len(data):,} inputs were used in training",
+            remedy="Name labelled data that the run was not trained on: --test SOURCE",
+        )
+    remark = f"{int(seen.sum()):,} of {len(data):,} inputs were used in training and are excluded"
+    kept = data.part((~seen).nonzero()[:, 0])
+    return replace(kept, remarks=(*data.remarks, remark))
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """The contents of split.json."""
+
+    path: Path
+    source: str
+    rows: dict[str, list[int] | None]
+    samples: int
+    mark: Any
+    contents: Any
+    digests: list[str] | None
+
+    @classmethod
+    def read(cls, path: Path) -> _Stored:
+        content = read_document(path, _FORMAT, _version_of(path), "the split")
         source, samples, mark = (content.get(name) for name in ("source", "samples", "mark"))
-        contents = content.get("contents")
-        rows = {name: content.get(name) for name in ("validation", "calibration", "test")}
-        whole = isinstance(source, str) and all(map(_are_places, rows.values()))
+        rows, digests = {name: content.get(name) for name in _HELD_OUT}, content.get("digests")
+        whole = isinstance(source, str) and is_whole(samples, 0) and all(map(_are_rows, rows.values()))
+        if content["version"] > 1:
+            whole = whole and _are_digests(digests, samples)
         if not whole or None in (rows["validation"], rows["calibration"]):
             raise FileFormatError(
                 "the split cannot be read",
-                got=f"{path}, which lacks its source or some rows",
-                expected="what randomset train wrote",
-                remedy="Train the run anew in another folder",
+                got=f"{path}, which lacks its source, some rows or digests",
+                expected="a file written by randomset train",
+                remedy="Train the run again in another folder",
             )
-        if (samples, mark) != (len(data), _mark(data)) or contents not in (None, fingerprint(data)):
+        return cls(path, source, rows, samples, mark, content.get("contents"), digests)  # type: ignore[arg-type]
+
+    def describes(self, data: Source) -> bool:
+        """Return whether the data are the same, row by row."""
+        same = (self.samples, self.mark) == (len(data), label_digest(data))
+        return same and self.contents in (None, fingerprint(data))
+
+    def rows_of(self, data: Source) -> Parts:
+        """Return the stored rows, for unchanged data."""
+        if not self.describes(data):
             raise FileFormatError(
-                "the data are others than those of the training",
+                "the data have changed since training",
                 got=f"{len(data)} samples of {data.name}",
-                expected=f"the same {samples} samples, with their labels, as in {path}",
+                expected=f"the same {self.samples} samples, with their labels, as in {self.path}",
                 remedy="Name data to test and validate on: --test SOURCE --validation SOURCE",
             )
-        if any(place >= len(data) for places in rows.values() for place in places or ()):
-            raise FileFormatError("the split names rows that do not exist", got=str(path))
-        parts = {
-            name: None if places is None else torch.tensor(places).long() for name, places in rows.items()
+        return self._parts(self.codes)
+
+    @property
+    def codes(self) -> Tensor:
+        """What each of the samples was for."""
+        codes = torch.full((self.samples,), _TRAIN)
+        for code, name in enumerate(_HELD_OUT, 1):
+            rows = self.rows[name] or []
+            if max(rows, default=-1) >= self.samples:
+                raise FileFormatError("the split names rows that do not exist", got=str(self.path))
+            codes[rows] = code
+        return codes
+
+    def identifies(self, data: Source) -> bool:
+        """Return whether equal samples are the same sample: always, but for tables whose rows repeat."""
+        assert self.digests is not None
+        return data.kind != "features" or len(set(self.digests)) >= 0.99 * len(self.digests)
+
+    def codes_of(self, digests: Sequence[str]) -> Tensor:
+        """Return what each sample was for; of several equal ones, in the order of their rows."""
+        assert self.digests is not None
+        codes = self.codes.tolist()
+        waiting: dict[str, list[int]] = {}
+        for digest, code in zip(reversed(self.digests), reversed(codes), strict=True):
+            waiting.setdefault(digest, []).append(code)
+        used = {digest for digest, code in zip(self.digests, codes, strict=True) if code != _TEST}
+        return torch.tensor(
+            [
+                left.pop() if (left := waiting.get(digest)) else _COPY if digest in used else _NEW
+                for digest in digests
+            ]
+        )
+
+    def match(self, data: Source) -> tuple[Parts, tuple[str, ...]]:
+        """Return the rows of samples that may have changed, and remarks on the changes."""
+        digests = sample_digests(data.inputs)
+        codes = self.codes_of(digests)
+        missing = self.samples - int((codes >= _TRAIN).sum())
+        if not self.identifies(data):
+            codes[codes == _COPY] = _NEW
+        codes[(codes == _COPY) & torch.tensor([not digest for digest in digests])] = _NEW
+        new, copies = int((codes == _NEW).sum()), int((codes == _COPY).sum())
+        if self.rows["test"] is not None:
+            codes[codes == _NEW] = _TEST
+        changes = {
+            "new since training": new,
+            "additional copies of samples used in training and are excluded": copies,
         }
-        taken = torch.zeros(len(data), dtype=torch.bool)
-        for part in parts.values():
-            if part is not None:
-                taken[part] = True
-        return cls(source, (~taken).nonzero()[:, 0], **parts)  # type: ignore[arg-type]
+        remarks = [f"{count:,} of {len(data):,} samples are {how}" for how, count in changes.items() if count]
+        if missing:
+            remarks.append(f"{missing:,} of the {self.samples:,} samples at training time are missing")
+        return self._parts(codes), tuple(remarks)
+
+    def _parts(self, codes: Tensor) -> Parts:
+        train, validation, calibration, test = ((codes == code).nonzero()[:, 0] for code in range(4))
+        return Parts(self.source, train, validation, calibration, None if self.rows["test"] is None else test)
 
 
-def _are_places(places: Any) -> bool:
-    """Whether these are the numbers of rows, or nothing."""
-    return places is None or (isinstance(places, list) and all(is_whole(place, 0) for place in places))
+def _version_of(path: Path) -> int:
+    """Return the version to read a file as; what is wrong with it is found later."""
+    try:
+        version = json.loads(path.read_text(encoding="utf-8"))["version"]
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        return _VERSION
+    return 1 if is_whole(version, 1) and version == 1 else _VERSION
 
 
-def fingerprint(data: Source) -> str:
-    """Return letters that change with the labels and the contents of a thousand inputs, spread over all."""
-    mark = hashlib.blake2b(_mark(data).encode(), digest_size=8)
-    step = max(len(data) // 1000, 1)
-    for row in range(0, len(data), step):
-        sample = data.inputs[row]
-        mark.update(sample.encode() if isinstance(sample, str) else sample.contiguous().numpy().tobytes())
-    return mark.hexdigest()
+def _are_rows(rows: Any) -> bool:
+    return rows is None or (isinstance(rows, list) and all(is_whole(row, 0) for row in rows))
 
 
-def _mark(data: Source) -> str:
-    """Return a few letters that change with the labels and the names of the files."""
-    mark = hashlib.blake2b(data.labels.numpy().tobytes(), digest_size=8)
-    for file in data.files or ():
-        mark.update(Path(file).name.encode())
-    return mark.hexdigest()
+def _are_digests(digests: Any, count: Any) -> bool:
+    texts = isinstance(digests, list) and all(isinstance(digest, str) for digest in digests)
+    return texts and len(digests) == count

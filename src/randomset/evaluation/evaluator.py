@@ -100,7 +100,7 @@ def evaluate(
     (0.99, 0.89)
     """
     predictor = as_predictor(model)
-    known = tuple(classes or (model.classes if getattr(model, "bounded", False) else ()))
+    known: tuple[str, ...] = tuple(classes or getattr(model, "known_classes", ()) or ())
     if not 0 < alpha < 1:
         raise RandomSetError("alpha is out of range", got=alpha, expected="0 < alpha < 1")
     if not 0 < keep <= 1:
@@ -127,7 +127,8 @@ def evaluate(
         "workers": workers,
         **{"seed": seed, "progress": progress, "known": known},
     }
-    tested = predictions_of(predictor, test, "test", labelled=True, keep=samples * changed, **shared)
+    spec: Any = {"like": getattr(model, "input_spec", None), "resize": False}  # test data keep their size
+    tested = predictions_of(predictor, test, "test", labelled=True, keep=samples * changed, **shared, **spec)
     known = known or tested.classes or tuple(map(str, range(tested.prediction.probabilities.shape[1])))
     outputs = tested.prediction.probabilities.shape[1]
     if not shared["known"]:  # names come from the data, where trailing classes may not occur

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sized
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,42 +13,21 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, TensorDataset, default_collate
 
 from randomset._core.batches import split_batch, usual_workers
-from randomset.data.conversion import converted
-from randomset.data.pictures import pixels_from_picture
-from randomset.data.rows import HubRows, is_hub
+from randomset.backbones.inputs import InputSpec
+from randomset.data.datasets import HuggingFaceDataset, is_huggingface
+from randomset.data.images import pixels_from_pil
 from randomset.errors import RandomSetError, ShapeError
 
-__all__ = ["Feed", "Layout", "Rows", "batches_of", "collated", "count_of", "digests_of"]
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Layout of a model's inputs: shape of one sample, whether they are uint8, and the largest value."""
-
-    shape: tuple[int, ...]
-    bytes: bool
-    largest: float = 1.0
-
-    @classmethod
-    def of(cls, inputs: Tensor) -> Layout:
-        """Return the layout of a batch."""
-        return cls(tuple(inputs.shape[1:]), inputs.dtype == torch.uint8, _largest(inputs))
-
-    def grown(self, inputs: Tensor) -> Layout:
-        """Update the largest value with another batch."""
-        return replace(self, largest=max(self.largest, _largest(inputs)))
-
-
-def _largest(inputs: Tensor) -> float:
-    return float(inputs.abs().max()) if inputs.numel() and not inputs.is_complex() else 0.0
+__all__ = ["Feed", "Rows", "batches_of", "collated", "count_of", "digests_of"]
 
 
 @dataclass
 class Feed:
-    """Converts batches to model inputs: scales the pixels of sources to [0, 1] and matches a layout."""
+    """Converts batches to model inputs: scales the pixels of sources to [0, 1] and fits a specification."""
 
     pixels: bool = False
-    like: Layout | None = None
+    like: InputSpec | None = None
+    resize: bool = True
     remarks: list[str] = field(default_factory=list)
 
     def __call__(self, batch: Any) -> tuple[Any, Any]:
@@ -58,59 +37,21 @@ class Feed:
             inputs = torch.as_tensor(np.asarray(inputs))
         if not isinstance(inputs, Tensor):
             return inputs, labels
-        from_bytes = inputs.dtype == torch.uint8
-        if self.pixels and from_bytes:
+        if self.like is not None:
+            inputs, done = self.like.fit(inputs, resize=self.resize)
+            known = [*self.remarks, *(["divided by 255"] if self.pixels else [])]
+            self.remarks += [step for step in done if step not in known]
+        elif self.pixels and inputs.dtype == torch.uint8:
             inputs = inputs.float() / 255
-        return self._alike(inputs, from_bytes), labels
-
-    def _alike(self, inputs: Tensor, from_bytes: bool) -> Tensor:
-        if self.like is None:
-            return inputs
-        self._check_scale(inputs, from_bytes)
-        done: list[str] = []
-        if inputs.dim() == 4 and len(self.like.shape) == 3 and tuple(inputs.shape[1:]) != self.like.shape:
-            inputs, done = converted(inputs, self.like.shape)
-        if inputs.dim() != 4:
-            pass  # tabular data have no known range
-        elif self.like.bytes and inputs.is_floating_point():
-            inputs = (inputs * 255).round().clamp(0, 255).to(torch.uint8)
-            done.append("multiplied by 255")
-        elif not self.like.bytes and inputs.dtype == torch.uint8:
-            inputs = inputs.float() / 255
-            done.append("divided by 255")
-        self.remarks += [one for one in done if one not in self.remarks]
-        if tuple(inputs.shape[1:]) != self.like.shape:
-            raise ShapeError(
-                "inputs have the wrong shape for the model",
-                got=f"samples of shape {tuple(inputs.shape[1:])}",
-                expected=str(self.like.shape),
-            )
-        return inputs
-
-    def _check_scale(self, inputs: Tensor, from_bytes: bool) -> None:
-        """Raise if the images use another value range than the test data."""
-        like = self.like
-        if like is None or inputs.dim() != 4 or not len(inputs):
-            return
-        largest = float(inputs.abs().max())
-        strange = like.bytes and not from_bytes and largest > 1
-        strange |= not like.bytes and from_bytes and like.largest > 1.5
-        strange |= not like.bytes and not from_bytes and largest > 20 * max(like.largest, 1e-12)
-        if strange:
-            raise ShapeError(
-                "the images have a different value range than the test data",
-                got=f"values up to {largest:g}{' from bytes' * from_bytes}",
-                expected="bytes" if like.bytes else f"values up to about {like.largest:g}",
-                remedy="Convert both to uint8, or to floats in [0, 1]",
-            )
+        return inputs, labels
 
 
 def batches_of(
     data: Any, size: int, workers: int | None, name: str
 ) -> tuple[Iterable[Any], int | None, int | None]:
     """Split data into batches; return them with the number of batches and of samples, if known."""
-    if is_hub(data):
-        data = HubRows(data)
+    if is_huggingface(data):
+        data = HuggingFaceDataset(data)
     if isinstance(data, Dataset) and not isinstance(data, TensorDataset):
         readers = usual_workers(data) if workers is None else workers
         data = DataLoader(data, batch_size=size, num_workers=readers, collate_fn=collated)
@@ -181,7 +122,7 @@ def collated(rows: list[Any]) -> Any:
 
     def plain(value: Any) -> Any:
         if type(value).__module__.startswith("PIL."):
-            return pixels_from_picture(value).float() / 255
+            return pixels_from_pil(value).float() / 255
         return value
 
     try:

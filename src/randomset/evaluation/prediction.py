@@ -15,8 +15,9 @@ from torch.utils.data import DataLoader, TensorDataset
 from randomset._core.checks import is_whole
 from randomset._core.labels import encoded_labels
 from randomset._core.progress import progress_bar
-from randomset._core.torchvision import before_others
-from randomset.data.rows import is_hub, own_classes
+from randomset._core.torchvision import import_torchvision_first
+from randomset.backbones.inputs import InputSpec
+from randomset.data.datasets import class_names, is_huggingface
 from randomset.data.sources import Source, load_source
 from randomset.errors import (
     InvalidBeliefError,
@@ -25,7 +26,7 @@ from randomset.errors import (
     RandomSetError,
     ShapeError,
 )
-from randomset.evaluation.inputs import Feed, Layout, Rows, batches_of, count_of, digests_of
+from randomset.evaluation.inputs import Feed, Rows, batches_of, count_of, digests_of
 from randomset.evaluation.predictor import Prediction, Predictor
 
 __all__ = ["Outcome", "predictions_of"]
@@ -43,7 +44,7 @@ class Outcome:
     prediction: Prediction
     labels: Tensor | None
     digests: Tensor
-    layout: Layout | None
+    layout: InputSpec | None
     remarks: tuple[str, ...] = ()
     kept: tuple[Tensor, Tensor] | None = None
     classes: tuple[str, ...] = ()
@@ -71,7 +72,8 @@ def predictions_of(
     *,
     labelled: bool = False,
     known: tuple[str, ...] = (),
-    like: Layout | None = None,
+    like: InputSpec | None = None,
+    resize: bool = True,
     keep: int = 0,
     batch_size: int = 256,
     workers: int | None = None,
@@ -94,14 +96,14 @@ def predictions_of(
     if isinstance(data, (str, Path)):
         data = load_source(data, "test", labelled=labelled, progress=progress)
     classes: tuple[str, ...] = ()
-    feed = Feed(like=like)
+    feed = Feed(like=like, resize=resize)
     remarks: tuple[str, ...] = ()
     if isinstance(data, Source):
         data = data.aligned(known) if labelled and known else data
         feed.pixels, remarks, classes = data.kind == "images", data.remarks, data.classes
         data = (data.inputs, data.labels) if labelled else data.inputs
-    feed.pixels = feed.pixels or is_hub(data)
-    own = own_classes(data)
+    feed.pixels = feed.pixels or is_huggingface(data)
+    own = class_names(data)
     batches, total, samples = batches_of(data, batch_size, workers, name)
     if devices > 1:
         parts = _on_devices(predictor, batches, feed, devices, name)
@@ -131,7 +133,7 @@ def _in_turn(
     keeping: Tensor | int,
     labelled: bool,
     progress: bool | None,
-) -> tuple[list[_Part], Layout | None, tuple[Tensor, Tensor] | None]:
+) -> tuple[list[_Part], InputSpec | None, tuple[Tensor, Tensor] | None]:
     """Predict batch by batch; also return the layout, and the kept inputs with their indices."""
     parts: list[_Part] = []
     kept: list[tuple[Tensor, Tensor]] = []
@@ -142,7 +144,7 @@ def _in_turn(
             prediction = _predicted(predictor, inputs, name, number, seen)
             parts.append((prediction, labels if labelled else None, digests_of(inputs)))
             if isinstance(inputs, Tensor):
-                layout = Layout.of(inputs) if layout is None else layout.grown(inputs)
+                layout = InputSpec.of(inputs) if layout is None else layout.grown(inputs)
                 here = _here(keeping, seen, len(inputs))
                 if labelled and len(here):
                     kept.append((inputs[here], here + seen))
@@ -169,7 +171,7 @@ def _predicted(predictor: Predictor, inputs: Any, name: str, number: int, seen: 
             expected="finite numbers",
             remedy="Check that input for NaN; if this happens for all inputs, the model has diverged",
         ) from None
-    except RuntimeError as error:  # torch's message on wrong shapes or dtypes
+    except (RuntimeError, ShapeError) as error:  # also torch's messages on wrong shapes or dtypes
         shape = tuple(inputs.shape[1:]) if isinstance(inputs, Tensor) else type(inputs).__name__
         raise ShapeError(
             f"the model failed on the inputs of {name}",
@@ -236,14 +238,14 @@ def _here(keeping: Tensor | int, start: int, count: int) -> Tensor:
     return keeping[(keeping >= start) & (keeping < start + count)] - start
 
 
-def _peek(batches: Any, feed: Feed) -> Layout | None:
+def _peek(batches: Any, feed: Feed) -> InputSpec | None:
     inputs, _ = feed(next(iter(batches)))
-    return Layout.of(inputs) if isinstance(inputs, Tensor) else None
+    return InputSpec.of(inputs) if isinstance(inputs, Tensor) else None
 
 
 def _on_devices(predictor: Predictor, batches: Any, feed: Feed, devices: int, name: str) -> list[_Part]:
     try:
-        before_others()
+        import_torchvision_first()
         from randomset._core.distributed import in_processes
         from randomset.evaluation.distributed import BatchPredictor
     except ModuleNotFoundError:

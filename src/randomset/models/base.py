@@ -21,6 +21,7 @@ from randomset._core.batches import (
     width_of,
 )
 from randomset._core.progress import progress_bar
+from randomset.backbones.inputs import InputSpec
 from randomset.belief.random_set import RandomSet
 from randomset.errors import RandomSetError, ShapeError
 from randomset.models.prediction import Prediction
@@ -59,6 +60,8 @@ class Classifier(nn.Module):
     """Whether predictions are random sets, with lower and upper probabilities."""
     has_backbone: ClassVar[bool] = True
     """False for a model that is made of other classifiers, which have the backbones."""
+    base_method: ClassVar[str | None] = None
+    """The method whose trained model this one can build on, if there is one with the same settings."""
     builds_on_meta: ClassVar[bool] = True
     """Whether the constructor works on torch's meta device, so that a file can be checked without memory."""
 
@@ -96,8 +99,13 @@ class Classifier(nn.Module):
     @property
     def classes(self) -> tuple[str, ...]:
         """The names of the classes, in label order."""
+        return self.known_classes or tuple(map(str, range(self.num_classes)))
+
+    @property
+    def known_classes(self) -> tuple[str, ...]:
+        """The names of the classes if they were given, else ()."""
         names = self._names or tuple(self.notes.get("classes") or ())
-        return names if len(names) == self.num_classes else tuple(map(str, range(self.num_classes)))
+        return names if len(names) == self.num_classes else ()
 
     @property
     def options(self) -> dict[str, Any]:
@@ -113,6 +121,11 @@ class Classifier(nn.Module):
     def dtype(self) -> torch.dtype:
         """The floating-point type of the parameters, which `predict` gives to its inputs."""
         return next(self.parameters()).dtype
+
+    @property
+    def input_spec(self) -> InputSpec | None:
+        """The form of the inputs that the model was trained on, if it was."""
+        return InputSpec.from_notes(self.notes)
 
     def freeze_backbone(self: _C, frozen: bool = True) -> _C:
         """Keep the backbone's weights and running statistics as they are in training."""
@@ -183,17 +196,41 @@ class Classifier(nn.Module):
         is on the device of the tensor that was passed, and on the CPU for everything else. Further options
         are those of `predict_batch`.
         """
+        spec = self.input_spec
+        if spec is not None and (isinstance(inputs, Tensor) or hasattr(inputs, "__array__")):
+            inputs = spec.batched(torch.as_tensor(inputs))
         batches, total, home = cut_into_batches(inputs, batch_size)
         shown = False if progress is None and (total or 2) < 2 else progress
         parts: list[Any] = []
         with evaluating(self), progress_bar("predicting", total, shown) as advance:
             for batch in batches:
-                given = moved(as_floating(inputs_alone(batch), self.dtype), self.device)
-                parts.append(self.predict_batch(given, **options).to(home))
+                given = self._converted(inputs_alone(batch), spec)
+                parts.append(self._predicted(given, spec, options).to(home))
                 advance(1)
         if not parts:
             raise ShapeError("no inputs to predict", got="no batches", expected="at least one input")
         return parts[0] if len(parts) == 1 else type(parts[0]).concatenate(parts)
+
+    def _converted(self, inputs: Any, spec: InputSpec | None) -> Any:
+        """Convert a batch to the training inputs' form, and move it to the model's device and precision."""
+        inputs = as_floating(inputs, self.dtype)
+        if spec is not None and isinstance(inputs, Tensor):
+            inputs = as_floating(spec.fit(inputs, resize=False)[0], self.dtype)
+        return moved(inputs, self.device)
+
+    def _predicted(self, inputs: Any, spec: InputSpec | None, options: dict[str, Any]) -> Any:
+        try:
+            return self.predict_batch(inputs, **options)
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:  # torch's own words on shapes and types
+            shape = tuple(inputs.shape) if isinstance(inputs, Tensor) else type(inputs).__name__
+            raise ShapeError(
+                "the model cannot take these inputs",
+                got=f"a batch of shape {shape} ({str(error).splitlines()[0]})",
+                expected="" if spec is None else spec.expected,
+                remedy="Add a batch dimension to a single input" if spec is None else "",
+            ) from error
 
     def predict_batch(self, inputs: Any) -> Prediction | RandomSet:
         """Predict one batch that is on the model's device, in the mode that the model is in."""

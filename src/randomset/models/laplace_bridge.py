@@ -45,6 +45,7 @@ class LaplaceBridge(Classifier):
     """
 
     has_backbone = False
+    base_method = "softmax"
     inputs_basis: Tensor
     inputs_scale: Tensor
     outputs_basis: Tensor

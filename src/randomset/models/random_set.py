@@ -112,7 +112,7 @@ class RandomSetNetwork(Classifier):
         return self.head.budget
 
     @property
-    def classes(self) -> tuple[str, ...]:
+    def known_classes(self) -> tuple[str, ...]:
         """The names of the classes, in label order."""
         return self.budget.classes
 

@@ -83,6 +83,8 @@ def softmax_temperature(logits: Tensor, target: Tensor) -> float:
 class TemperatureScaling(Softmax):
     """A softmax network whose temperature is fitted to the validation data (Guo et al. 2017)."""
 
+    base_method = "softmax"
+
     @classmethod
     def train_on(cls: type[_S], job: TrainingJob) -> _S:
         """Train a softmax network, or take the one that was trained before, and calibrate it."""

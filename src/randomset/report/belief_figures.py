@@ -1,4 +1,4 @@
-"""Pictures of single belief functions: the credal set in the simplex, and masses and beliefs as bars."""
+"""Figures of a single belief function: its credal set in the simplex, and its masses and beliefs as bars."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from randomset.belief.random_set import RandomSet
 from randomset.belief.text import set_name
 from randomset.errors import BudgetError, ShapeError
-from randomset.report.axes import BLUE, DARK, ORANGE, drawing_on, need_matplotlib, shortened
+from randomset.report.axes import BLUE, DARK, ORANGE, figure_and_axes, panels, shortened
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,10 +20,10 @@ _HEIGHT = math.sqrt(3) / 2
 
 
 def plot_simplex(sample: RandomSet, *, ax: Axes | None = None) -> Figure:
-    """Draw the credal set of one sample over three classes inside the triangle of all probabilities.
+    """Plot the credal set of one sample over three classes in the probability simplex.
 
-    Solid lines: P(c) = Bel({c}), the lower bounds. Dashed lines: P(c) = Pl({c}), the upper bounds. The dot
-    is the pignistic probability.
+    Solid lines are the lower bounds P(c) = Bel({c}), dashed lines the upper bounds P(c) = Pl({c}). The
+    diamond is the pignistic probability.
 
     >>> import torch
     >>> from randomset import Budget
@@ -36,28 +36,28 @@ def plot_simplex(sample: RandomSet, *, ax: Axes | None = None) -> Figure:
     classes = sample.budget.classes
     if len(classes) != 3:
         raise BudgetError(
-            "the simplex can be drawn for three classes only",
+            "plot_simplex needs exactly three classes",
             got=f"{len(classes)} classes",
-            remedy="plot_bars shows any number of classes",
+            remedy="Use plot_bars, which takes any number of classes",
         )
-    figure, ax = drawing_on(ax, (7, 5))
+    figure, ax = figure_and_axes(ax, (7, 5))
     ax.set_aspect("equal")
     ax.axis("off")
-    ax.fill(*_corners([[1, 0, 0], [0, 1, 0], [0, 0, 1]]), fill=False, edgecolor="black", linewidth=1.2)
+    ax.fill(*_to_plane([[1, 0, 0], [0, 1, 0], [0, 0, 1]]), fill=False, edgecolor="black", linewidth=1.2)
     anchors = [
         ((-0.03, -0.03), "right", "top"),
         ((1.03, -0.03), "left", "top"),
         ((0.5, _HEIGHT + 0.03), "center", "bottom"),
     ]
-    for name, (place, horizontal, vertical) in zip(classes, anchors, strict=True):
-        ax.text(*place, name, ha=horizontal, va=vertical, fontsize=12, fontweight="bold")
+    for name, (corner, horizontal, vertical) in zip(classes, anchors, strict=True):
+        ax.text(*corner, name, ha=horizontal, va=vertical, fontsize=12, fontweight="bold")
 
     vertices = sample.vertices().unique(dim=0)
     centre = vertices.mean(0)
-    x, y = _corners(vertices.tolist())
-    middle = _corners([centre.tolist()])
-    turn = sorted(range(len(x)), key=lambda i: math.atan2(y[i] - middle[1][0], x[i] - middle[0][0]))
-    outline = [[x[i] for i in turn], [y[i] for i in turn]]
+    x, y = _to_plane(vertices.tolist())
+    (centre_x,), (centre_y,) = _to_plane([centre.tolist()])
+    order = sorted(range(len(x)), key=lambda i: math.atan2(y[i] - centre_y, x[i] - centre_x))
+    outline = [[x[i] for i in order], [y[i] for i in order]]
     ax.fill(*outline, facecolor=BLUE, edgecolor=DARK, linewidth=2.5, alpha=0.8, label="credal set")
     ax.plot(x, y, "o", color=DARK, markersize=5, label="vertices")
     lower, upper = sample.lower.tolist(), sample.upper.tolist()
@@ -66,12 +66,12 @@ def plot_simplex(sample: RandomSet, *, ax: Axes | None = None) -> Figure:
         if upper[c] - lower[c] < 0.005:
             bounds = [(lower[c], "-", "Bel = Pl")]
         for value, style, name in bounds:
-            if 0.005 < value < 0.995:  # the edges of the triangle need no line
+            if 0.005 < value < 0.995:  # not on the edges of the triangle
                 ends = _level(c, value)
-                ax.plot(*_corners(ends), style, color="0.35", linewidth=1, zorder=0)
+                ax.plot(*_to_plane(ends), style, color="0.35", linewidth=1, zorder=0)
                 _label_end(ax, ends, c, f"{name}({classes[c]}) = {value:.2f}")
-    point = _corners([sample.pignistic.tolist()])
-    ax.plot(*point, marker="D", linestyle="", color=ORANGE, markersize=9, label="pignistic BetP")
+    point = _to_plane([sample.pignistic.tolist()])
+    ax.plot(*point, marker="D", linestyle="", color=ORANGE, markersize=9, label="pignistic probability, BetP")
     ax.plot([], [], "-", color="0.35", label="lower bound, Bel")
     ax.plot([], [], "--", color="0.35", label="upper bound, Pl")
     ax.legend(loc="upper left", bbox_to_anchor=(0, 1), frameon=False, fontsize=9)
@@ -81,7 +81,7 @@ def plot_simplex(sample: RandomSet, *, ax: Axes | None = None) -> Figure:
 
 
 def plot_bars(sample: RandomSet, *, top: int = 10) -> Figure:
-    """Draw one sample's largest masses and their beliefs as bars, and the intervals of its top classes.
+    """Plot the largest masses of one sample with their beliefs, and the intervals of its top classes.
 
     >>> import torch
     >>> from randomset import Budget
@@ -92,15 +92,11 @@ def plot_bars(sample: RandomSet, *, top: int = 10) -> Figure:
     """
     sample = _single(sample)
     budget = sample.budget
-    need_matplotlib()
-    from matplotlib.figure import Figure as Drawing
-
     shown = [k for k in sample.mass.argsort(descending=True, stable=True).tolist() if sample.mass[k] > 0]
     shown = shown[:top]
     likely = sample.pignistic.argsort(descending=True, stable=True)[:top].tolist()
     height = 1.2 + 0.36 * max(len(shown), len(likely))
-    figure = Drawing(figsize=(9, height), layout="constrained")
-    sets, classes = figure.subplots(1, 2)
+    figure, (sets, classes) = panels(1, 2, (9, height))
     names = [shortened(set_name(budget, k)) for k in shown]
     rows = list(range(len(shown)))
     sets.barh(rows, [sample.belief[k].item() for k in shown], 0.75, color=BLUE, label="belief")
@@ -123,7 +119,6 @@ def plot_bars(sample: RandomSet, *, top: int = 10) -> Figure:
     for axis, count in ((sets, len(shown)), (classes, len(likely))):
         axis.set_xlim(0, 1)
         axis.set_ylim(count - 0.4, -0.6)
-        axis.spines[["top", "right"]].set_visible(False)
     figure.suptitle(shortened(f"predicted {sample.label_names[0]}", 80))
     return figure
 
@@ -131,21 +126,21 @@ def plot_bars(sample: RandomSet, *, top: int = 10) -> Figure:
 def _single(sample: RandomSet) -> RandomSet:
     if sample.shape.numel() != 1:
         raise ShapeError(
-            "only one sample can be drawn at a time",
+            "expected a single sample",
             got=f"{tuple(sample.shape)} samples",
-            remedy="Select it: answer[0]",
+            remedy="Select one, for example answer[0]",
         )
     mass = sample.mass.detach().cpu().double().reshape(-1)
     return RandomSet(mass, sample.budget, sample.validity)
 
 
-def _corners(points: list[list[float]]) -> tuple[list[float], list[float]]:
-    """Turn probabilities of three classes into places in the triangle."""
+def _to_plane(points: list[list[float]]) -> tuple[list[float], list[float]]:
+    """Map probabilities of three classes to points in the plane."""
     return [p[1] + p[2] / 2 for p in points], [p[2] * _HEIGHT for p in points]
 
 
 def _level(c: int, value: float) -> list[list[float]]:
-    """Return the two ends of the line P(c) = value."""
+    """Return the end points of the line P(c) = value."""
     ends = []
     for other in (k for k in range(3) if k != c):
         end = [0.0, 0.0, 0.0]
@@ -155,11 +150,11 @@ def _level(c: int, value: float) -> list[list[float]]:
 
 
 def _label_end(ax: Axes, ends: list[list[float]], c: int, text: str) -> None:
-    """Write beside the end of a line; each class has a side of the triangle of its own."""
+    """Label a line at one end; each class uses its own side of the triangle."""
     end, horizontal, vertical, dx, dy = [
         (0, "center", "top", 0.0, -0.015),
         (1, "left", "center", 0.02, 0.0),
         (0, "right", "center", -0.02, 0.0),
     ][c]
-    x, y = _corners(ends)
+    x, y = _to_plane(ends)
     ax.text(x[end] + dx, y[end] + dy, text, ha=horizontal, va=vertical, fontsize=8, color="0.25")

@@ -1,4 +1,4 @@
-"""Pictures of how a budget was chosen: class ellipsoids in two and three dimensions, the overlap curve."""
+"""Figures of how a budget was chosen: class ellipsoids in two and three dimensions, and the overlap curve."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from randomset.belief.naming import braces
 from randomset.budgeting.knee import NEGLIGIBLE
 from randomset.budgeting.reduce import stratified_sample
 from randomset.errors import MissingPackageError, RandomSetError
-from randomset.report.axes import DARK, ORANGE, drawing_on, shortened
+from randomset.report.axes import DARK, MAX_POINTS, ORANGE, class_colours, figure_and_axes, shortened
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = ["plot_clusters", "plot_clusters_3d", "plot_overlaps"]
 
-_SHOWN = 5000  # points of a picture; more only hide each other
-
 
 def plot_clusters(
     budgeter: Budgeter,
@@ -33,11 +31,16 @@ def plot_clusters(
     classes: Iterable[str | SupportsIndex] | None = None,
     ax: Axes | None = None,
 ) -> Figure:
-    """Draw the reduced features and the ellipses of the classes in two dimensions, as the paper does.
+    """Plot the reduced features and the ellipses of the classes in two dimensions.
 
-    Of more dimensions, `axes` names two; of many classes, `classes` names some. An ellipse is the shadow of
-    its ellipsoid, so shadows may meet where the ellipsoids do not. A name stands where its ellipse is
-    furthest from the other classes.
+    An ellipse is the projection of its ellipsoid, so ellipses may overlap where the ellipsoids do not. Each
+    name is placed where its ellipse is farthest from the other classes.
+
+    Args:
+        budgeter: a fitted one.
+        axes: the two dimensions to plot.
+        classes: the classes to plot; all by default.
+        ax: the axes to plot on; a new figure by default.
 
     >>> from randomset.budgeting import Budgeter
     >>> draw = np.random.default_rng(0)
@@ -49,83 +52,72 @@ def plot_clusters(
     ellipsoids = budgeter.ellipsoids_
     if ellipsoids.dimensions == 1:
         return _plot_intervals(budgeter, ax)
-    inside = all(0 <= axis < ellipsoids.dimensions for axis in axes)
-    if len(axes) != 2 or not inside or axes[0] == axes[1]:
-        expected = f"two different numbers from 0 to {ellipsoids.dimensions - 1}"
-        raise RandomSetError("the axes are not two of the dimensions", got=axes, expected=expected)
+    valid = all(0 <= axis < ellipsoids.dimensions for axis in axes)
+    if len(axes) != 2 or not valid or axes[0] == axes[1]:
+        expected = f"two different integers from 0 to {ellipsoids.dimensions - 1}"
+        raise RandomSetError("axes must name two dimensions", got=axes, expected=expected)
     budget = budgeter.budget_
     shown = (
         range(budget.num_classes)
         if classes is None
         else budget.mask_from_sets([classes])[0].nonzero()[:, 0].tolist()
     )
-    points, labels = _few(budgeter)
-    figure, ax = drawing_on(ax, (8, 6.5))
+    points, labels = _sampled_points(budgeter)
+    figure, ax = figure_and_axes(ax, (8, 6.5))
     colours = class_colours(budget.num_classes)
     drawn = np.isin(labels, list(shown))
     x, y = points[drawn][:, axes[0]], points[drawn][:, axes[1]]
     ax.scatter(x, y, c=[colours[c] for c in labels[drawn].tolist()], s=4, alpha=0.4, linewidths=0)
-    turn = np.linspace(0, 2 * math.pi, 200)
-    circle = np.stack([np.cos(turn), np.sin(turn)])
-    middles = ellipsoids.centres[:, list(axes)]
-    names_placed: list[NDArray[np.float64]] = []
+    angles = np.linspace(0, 2 * math.pi, 200)
+    circle = np.stack([np.cos(angles), np.sin(angles)])
+    centres = ellipsoids.centres[:, list(axes)]
+    label_positions: list[NDArray[np.float64]] = []
     size = max(6, 11 - len(shown) // 8)
     box = {"facecolor": "white", "alpha": 0.75, "edgecolor": "none", "pad": 1}
     for c in shown:
-        others = middles[np.isin(ellipsoids.class_of, [k for k in shown if k != c])]
-        others = np.concatenate([others, *names_placed])
-        free, place = -1.0, middles[0]
+        others = centres[np.isin(ellipsoids.class_of, [k for k in shown if k != c])]
+        others = np.concatenate([others, *label_positions])
+        best_distance, position = -1.0, centres[0]
         for i in np.flatnonzero(ellipsoids.class_of == c).tolist():
             spread = (ellipsoids.axes[i] @ ellipsoids.axes[i].T)[np.ix_(axes, axes)]
-            rim = middles[i][:, None] + ellipsoids.radius * np.linalg.cholesky(spread) @ circle
-            ax.plot(*rim, color=colours[c], linewidth=1.8 if len(shown) <= 30 else 1.0)
-            away = np.linalg.norm(rim.T[:, None] - others, axis=-1).min(1, initial=np.inf)
-            if away.max() > free:
-                free, place = float(away.max()), rim[:, away.argmax()]
-        if free >= 0:
-            names_placed.append(place[None])
-            name = shortened(budgeter.classes_[c], 16)
-            ax.text(
-                float(place[0]),
-                float(place[1]),
-                name,
-                color=colours[c],
-                fontsize=size,
-                ha="center",
-                va="center",
-                bbox=box,
-            )
+            outline = centres[i][:, None] + ellipsoids.radius * np.linalg.cholesky(spread) @ circle
+            ax.plot(*outline, color=colours[c], linewidth=1.8 if len(shown) <= 30 else 1.0)
+            distance = np.linalg.norm(outline.T[:, None] - others, axis=-1).min(1, initial=np.inf)
+            if distance.max() > best_distance:
+                best_distance, position = float(distance.max()), outline[:, distance.argmax()]
+        if best_distance >= 0:
+            label_positions.append(position[None])
+            (left, height), name = position.tolist(), shortened(budgeter.classes_[c], 16)
+            ax.text(left, height, name, color=colours[c], fontsize=size, ha="center", va="center", bbox=box)
     ax.set_xlabel(f"dimension {axes[0] + 1}")
     ax.set_ylabel(f"dimension {axes[1] + 1}")
     ax.set_title(_title(budgeter, "ellipses"))
-    ax.spines[["top", "right"]].set_visible(False)
     return figure
 
 
 def _plot_intervals(budgeter: Budgeter, ax: Axes | None) -> Figure:
-    """Draw one dimension: a row for each class, with its points and its interval."""
-    points, labels = _few(budgeter)
-    figure, ax = drawing_on(ax, (8, 1.2 + 0.3 * len(budgeter.classes_)))
+    """Plot one dimension: a row per class with its points and its interval."""
+    points, labels = _sampled_points(budgeter)
+    figure, ax = figure_and_axes(ax, (8, 1.2 + 0.3 * len(budgeter.classes_)))
     colours = class_colours(len(budgeter.classes_))
     ax.scatter(points[:, 0], labels, c=[colours[c] for c in labels.tolist()], s=4, alpha=0.4, linewidths=0)
     ellipsoids = budgeter.ellipsoids_
-    for centre, reach, c in zip(
-        ellipsoids.centres[:, 0], ellipsoids.half_widths[:, 0], ellipsoids.class_of.tolist(), strict=True
-    ):
-        ax.plot([centre - reach, centre + reach], [c - 0.25] * 2, color=colours[c], linewidth=2.5)
+    left = ellipsoids.centres[:, 0] - ellipsoids.half_widths[:, 0]
+    right = ellipsoids.centres[:, 0] + ellipsoids.half_widths[:, 0]
+    for low, high, c in zip(left, right, ellipsoids.class_of.tolist(), strict=True):
+        ax.plot([low, high], [c - 0.25] * 2, color=colours[c], linewidth=2.5)
     ax.set_yticks(range(len(budgeter.classes_)), [shortened(name, 20) for name in budgeter.classes_])
     ax.set_xlabel("dimension 1")
     ax.set_title(_title(budgeter, "intervals"))
-    ax.spines[["top", "right"]].set_visible(False)
     return figure
 
 
 def plot_overlaps(budgeter: Budgeter, *, names: int = 10, ax: Axes | None = None) -> Figure:
-    """Draw the overlap curve: the intersection over union of each set by rank, and where it was cut.
+    """Plot the overlap curve: the intersection over union of each set by rank, and the cut-off.
 
-    The band is two standard errors wide on either side. With `num_sets="auto"` the curve goes on beyond the
-    chosen sets, and the straight line of the rule is shown. Where the ellipsoids had to grow, each new radius
-    begins a new part. The best sets are named.
+    The band is ± 2 standard errors. With `num_sets="auto"` the curve continues beyond the chosen sets, with
+    the straight line from which the knee is measured. Where the ellipsoids had to be enlarged, each radius
+    starts a new segment. The first `names` sets are listed beside the curve.
 
     >>> from randomset.budgeting import Budgeter
     >>> draw = np.random.default_rng(0)
@@ -135,23 +127,23 @@ def plot_overlaps(budgeter: Budgeter, *, names: int = 10, ax: Axes | None = None
     """
     _check_fitted(budgeter)
     chosen, curve = budgeter.ranking_, budgeter.curve_ or budgeter.ranking_
-    figure, ax = drawing_on(ax, (9, 4.5))
+    figure, ax = figure_and_axes(ax, (9, 4.5))
     from matplotlib.ticker import MaxNLocator
 
     rank = np.arange(1, len(curve) + 1)
     low, high = curve.overlaps - 2 * curve.errors, curve.overlaps + 2 * curve.errors
     ax.fill_between(rank, low, high, color=DARK, alpha=0.25, lw=0, label="± 2 standard errors")
     style = "o-" if len(curve) <= 60 else "-"
-    growth = "larger ellipsoids from here"
+    growth = "ellipsoids enlarged"
     for radius in np.unique(curve.radii):
         part = curve.radii == radius
         ax.plot(rank[part], curve.overlaps[part], style, color=DARK, markersize=4, linewidth=1.2)
         if radius > curve.radii.min():
             ax.axvline(rank[part][0] - 0.5, color="0.6", linewidth=0.8, linestyle=":", label=growth)
-            growth = "_"  # one entry in the legend is enough
+            growth = "_"  # one legend entry is enough
     if budgeter.curve_ is not None and len(chosen):
         kept = int((curve.overlaps >= NEGLIGIBLE * curve.overlaps[0]).sum())
-        ax.plot([1, kept], curve.overlaps[[0, kept - 1]], "--", color="0.6", linewidth=1, label="no bend")
+        ax.plot([1, kept], curve.overlaps[[0, kept - 1]], "--", color="0.6", linewidth=1, label="no knee")
         ax.axvline(len(chosen), color=ORANGE, linewidth=1.2, label=f"knee: {len(chosen)} sets")
     ax.legend(frameon=False, fontsize=8)
     best = [
@@ -163,15 +155,14 @@ def plot_overlaps(budgeter: Budgeter, *, names: int = 10, ax: Axes | None = None
     ax.set_ylim(0, 1.1 * float(curve.overlaps.max(initial=1e-9)))
     ax.set_xlabel("sets of classes, by rank")
     ax.set_ylabel("intersection over union")
-    ax.spines[["top", "right"]].set_visible(False)
     return figure
 
 
 def plot_clusters_3d(budgeter: Budgeter) -> Any:
-    """Draw the reduced features and the ellipsoids of the classes in an interactive three-dimensional view.
+    """Plot the reduced features and the ellipsoids of the classes in an interactive 3-D view.
 
-    Returns a plotly figure: `.show()`, or `.write_html("clusters.html")`. A click on a name in the legend
-    hides its class.
+    Returns a plotly figure: call `.show()` or `.write_html("clusters.html")`. Clicking a name in the legend
+    hides that class.
     """
     _check_fitted(budgeter)
     try:
@@ -180,41 +171,26 @@ def plot_clusters_3d(budgeter: Budgeter) -> Any:
         raise MissingPackageError("plotly", "interactive") from None
     if budgeter.gaussians_.dimensions != 3:
         raise RandomSetError(
-            "only three dimensions can be drawn in space",
+            "plot_clusters_3d needs three dimensions",
             got=f"{budgeter.gaussians_.dimensions} dimensions",
-            remedy="plot_clusters draws any two",
+            remedy="Use plot_clusters, which plots any two",
         )
-    points, labels = _few(budgeter)
+    points, labels = _sampled_points(budgeter)
     colours = class_colours(len(budgeter.classes_))
     ellipsoids = budgeter.ellipsoids_
-    along, around = np.meshgrid(np.linspace(0, math.pi, 16), np.linspace(0, 2 * math.pi, 28))
-    sphere = np.stack([np.sin(along) * np.cos(around), np.sin(along) * np.sin(around), np.cos(along)])
+    polar, azimuth = np.meshgrid(np.linspace(0, math.pi, 16), np.linspace(0, 2 * math.pi, 28))
+    sphere = np.stack([np.sin(polar) * np.cos(azimuth), np.sin(polar) * np.sin(azimuth), np.cos(polar)])
     figure = go.Figure()
     for c, name in enumerate(budgeter.classes_):
-        mine = points[labels == c]
         group = {"legendgroup": name, "name": name}
         marker = {"size": 1.5, "color": colours[c], "opacity": 0.5}
-        x, y, z = mine.T
+        x, y, z = points[labels == c].T
         figure.add_trace(go.Scatter3d(x=x, y=y, z=z, mode="markers", marker=marker, **group))
-        for centre, spread in zip(
-            ellipsoids.centres[ellipsoids.class_of == c],
-            ellipsoids.axes[ellipsoids.class_of == c],
-            strict=True,
-        ):
-            surface = centre[:, None, None] + ellipsoids.radius * np.einsum("ij,jkl->ikl", spread, sphere)
-            x, y, z = surface
-            figure.add_trace(
-                go.Surface(
-                    x=x,
-                    y=y,
-                    z=z,
-                    opacity=0.25,
-                    showscale=False,
-                    colorscale=[[0, colours[c]], [1, colours[c]]],
-                    hoverinfo="name",
-                    **group,
-                )
-            )
+        style = {"opacity": 0.25, "showscale": False, "colorscale": [[0, colours[c]], [1, colours[c]]]}
+        for i in np.flatnonzero(ellipsoids.class_of == c):
+            surface = ellipsoids.radius * np.einsum("ij,jkl->ikl", ellipsoids.axes[i], sphere)
+            x, y, z = ellipsoids.centres[i][:, None, None] + surface
+            figure.add_trace(go.Surface(x=x, y=y, z=z, hoverinfo="name", **style, **group))
     figure.update_layout(
         title=_title(budgeter, "ellipsoids"),
         legend={"itemsizing": "constant"},
@@ -227,29 +203,18 @@ def plot_clusters_3d(budgeter: Budgeter) -> Any:
 def _check_fitted(budgeter: Any) -> None:
     if not hasattr(budgeter, "ellipsoids_"):
         raise RandomSetError(
-            "a picture needs a fitted Budgeter",
+            "the figure needs a fitted Budgeter",
             got=type(budgeter).__name__,
             remedy="Call fit(features, labels) first" if hasattr(budgeter, "fit") else "",
         )
 
 
 def _title(budgeter: Budgeter, shape: str) -> str:
-    grown = ", which grew to make sets overlap" if budgeter.report_.growth else ""
+    grown = ", enlarged until sets overlap" if budgeter.report_.growth else ""
     return f"{100 * budgeter.coverage:g} % {shape} of {len(budgeter.classes_)} classes{grown}"
 
 
-def _few(budgeter: Budgeter) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Return the points to draw: all, or some of each class."""
-    some = stratified_sample(budgeter.labels_, _SHOWN)
-    return budgeter.embedding_[some], budgeter.labels_[some]
-
-
-def class_colours(count: int) -> list[str]:
-    """Return a colour for each class, as text that both drawing packages read."""
-    from colorsys import hls_to_rgb
-
-    # the golden ratio spreads hues evenly for any number of classes
-    hues = [(0.58 + c * 0.61803398875) % 1 for c in range(count)]
-    lights = [0.38 + 0.16 * (c % 2) for c in range(count)]
-    rgb = [hls_to_rgb(hue, light, 0.65) for hue, light in zip(hues, lights, strict=True)]
-    return ["#" + "".join(f"{round(255 * part):02x}" for part in colour) for colour in rgb]
+def _sampled_points(budgeter: Budgeter) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Return the points to plot: all, or a stratified sample."""
+    sample = stratified_sample(budgeter.labels_, MAX_POINTS)
+    return budgeter.embedding_[sample], budgeter.labels_[sample]

@@ -1,8 +1,12 @@
-"""The charts of a report, as what the script draws: curves, bars, a threshold to move."""
+"""The charts of a report, as data that its script draws.
+
+Curves are drawn twice, by the script and by matplotlib, from the numbers in `series`: the script's charts can
+be zoomed, read and filtered, and need no matplotlib; matplotlib's figures need no browser.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,165 +14,130 @@ import torch
 from numpy.typing import NDArray
 
 from randomset.evaluation.result import Evaluation
+from randomset.evaluation.sections import RANKS
 from randomset.evaluation.selective import risk_coverage
 from randomset.evaluation.units import UNITS
-from randomset.report.detection_figures import right_answers
 from randomset.report.sections import Curve, Page
+from randomset.report.series import (
+    DetectionCurves,
+    correct_predictions,
+    reliability_bins,
+    scores_of,
+    sorted_levels,
+)
 
-__all__ = ["curves", "detection", "levels", "reliability", "scores_of", "selective", "thresholds"]
+__all__ = ["curves", "detection", "levels", "reliability", "selective", "thresholds"]
 
-_VALUES, _POINTS = 2001, 240
+_MAX_VALUES, _MAX_POINTS = 2001, 240
+_DIAGONAL = [[[0, 0], [1, 1]]]
+_UNIT_RANGES = {"x_range": [0, 1], "y_range": [0, 1]}
 
 
 def thresholds(result: Evaluation) -> dict[str, Any]:
-    """Sorted values of every score on every data set: the script counts how many are below a threshold."""
-    found, right = {}, right_answers(result)
-    names = [name for name in result.predictions["test"].scores if name != "rank average"]
-    for score in names:
-        sets = {name: scores_of(result, name, score) for name in ("test", *result["ood"])}
-        most = max(float(values.max()) for values in sets.values())
-        order = np.argsort(sets["test"], kind="stable")
-        among = np.cumsum(right[order]) / np.arange(1, len(right) + 1)
-        found[score] = {
+    """Return the sorted scores of every data set, from which the script counts those below a threshold."""
+    correct, scores = correct_predictions(result), {}
+    for score in result.predictions["test"].scores:
+        if score == RANKS:
+            continue
+        values = {name: scores_of(result, name, score) for name in ("test", *result["ood"])}
+        order = np.argsort(values["test"], kind="stable")
+        accuracy = np.cumsum(correct[order]) / np.arange(1, len(correct) + 1)
+        scores[score] = {
             "unit": UNITS.get(score, ""),
-            "most": most or 1.0,
-            "right": _some(among),
+            "largest": max(float(column.max()) for column in values.values()) or 1.0,
+            "accuracy": _evenly_spaced(accuracy),
             "sets": {
-                name: {"size": len(values), "values": _some(np.sort(values))} for name, values in sets.items()
+                name: {"size": len(column), "values": _evenly_spaced(np.sort(column))}
+                for name, column in values.items()
             },
         }
     threshold = result["threshold"]
-    return {"score": threshold["score"], "value": threshold["value"], "scores": found}
+    return {"score": threshold["score"], "value": threshold["value"], "scores": scores}
 
 
 def detection(page: Page, result: Evaluation) -> list[str]:
-    """Draw how unknown inputs are told."""
-    scores = [one for one in ("entropy", "credal width") if one in result.predictions["test"].scores]
-    lines = {
+    """Chart how well unknown inputs are detected, by entropy and credal width."""
+    pairs = {
         f"{name} by {score}": (scores_of(result, "test", score), scores_of(result, name, score))
         for name in result["ood"]
-        for score in scores
+        for score in _main_scores(result)
     }
-    return curves(page, lines)
+    return curves(page, pairs)
 
 
-def curves(page: Page, lines: Mapping[str, tuple[NDArray[Any], NDArray[Any]]]) -> list[str]:
-    """Draw ROC and precision-recall curves of known and unknown scores."""
-    from sklearn.metrics import precision_recall_curve, roc_auc_score, roc_curve
-
-    roc: dict[str, Curve] = {}
-    precise: dict[str, Curve] = {}
-    areas: dict[str, str] = {}
-    for name, (known, other) in lines.items():
-        scores, target = np.r_[known, other], np.r_[np.zeros(len(known)), np.ones(len(other))]
-        false, true, _ = roc_curve(target, scores)
-        precision, recall, _ = precision_recall_curve(target, scores)
-        roc[name], areas[name] = _thinned(false, true), f"{roc_auc_score(target, scores):.3f}"
-        precise[name] = _thinned(recall[::-1], precision[::-1])
-    unit = {"x_range": [0, 1], "y_range": [0, 1]}
+def curves(page: Page, scores: Mapping[str, tuple[NDArray[Any], NDArray[Any]]]) -> list[str]:
+    """Chart ROC and precision–recall curves of pairs of scores, (known, unknown), by name."""
+    found = {name: DetectionCurves.of(*pair) for name, pair in scores.items()}
+    roc = {name: _thinned(c.false_positive_rate, c.true_positive_rate) for name, c in found.items()}
+    precision_recall = {name: _thinned(c.recall[::-1], c.precision[::-1]) for name, c in found.items()}
+    areas = {name: f"{c.auroc:.3f}" for name, c in found.items()}
     return [
         page.chart(
-            "ROC, with its area", "test inputs taken for unknown", "unknown inputs found", roc,
-            aids=[[[0, 0], [1, 1]]], notes=areas, **unit,
+            "ROC curve and AUROC", "test inputs flagged as unknown", "unknown inputs detected", roc,
+            aids=_DIAGONAL, notes=areas, **_UNIT_RANGES,
         ),
-        page.chart("Precision, recall", "unknown inputs found", "truly unknown among those", precise, **unit),
+        page.chart(
+            "Precision–recall curve", "unknown inputs detected (recall)", "unknown among flagged (precision)",
+            precision_recall, **_UNIT_RANGES,
+        ),
     ]  # fmt: skip
 
 
 def reliability(page: Page, result: Evaluation) -> str:
-    """Draw the accuracy by confidence."""
-    found = result["test"]["reliability"]
-    bars = [
-        [low, high, accuracy, confidence]
-        for low, high, count, confidence, accuracy in zip(
-            found["edges"][:-1], found["edges"][1:], found["count"], found["confidence"], found["accuracy"],
-            strict=True,
-        )
-        if count
-    ]  # fmt: skip
-    title = f"Accuracy by confidence; dashed is the gap, ECE {result['test']['ece']:.4f}"
-    return page.chart(
-        title,
-        "confidence",
-        "accuracy",
-        {},
-        bars=bars,
-        aids=[[[0, 0], [1, 1]]],
-        x_range=[0, 1],
-        y_range=[0, 1],
-    )
+    """Chart accuracy by confidence."""
+    low, high, _, confidence, accuracy = reliability_bins(result)
+    bars = np.stack([low, high, accuracy, confidence], 1).tolist()
+    title = f"Reliability: accuracy by confidence, with the gap dashed; ECE {result['test']['ece']:.4f}"
+    return page.chart(title, "confidence", "accuracy", {}, bars=bars, aids=_DIAGONAL, **_UNIT_RANGES)
 
 
 def selective(page: Page, result: Evaluation) -> str:
-    """Draw the errors among the surest inputs."""
-    tested, right = result.predictions["test"], torch.from_numpy(right_answers(result))
+    """Chart the error rate among the most certain inputs."""
+    tested, correct = result.predictions["test"], torch.from_numpy(correct_predictions(result))
     series = {}
-    for score in [one for one in ("entropy", "credal width") if one in tested.scores]:
-        curve = risk_coverage(tested.scores[score], right)
+    for score in _main_scores(result):
+        curve = risk_coverage(tested.scores[score], correct)
         series[f"by {score}"] = _thinned(100 * curve.coverage.numpy(), 100 * curve.risk.numpy())
     return page.chart(
-        "Errors among the surest inputs", "inputs that are answered, %", "wrong among them, %", series,
-        x_range=[0, 100], y_range=[0, _top(series)],
+        "Selective prediction: error rate among the most certain inputs",
+        "inputs answered (coverage), %", "errors among them (risk), %", series,
+        x_range=[0, 100], y_range=[0, _largest(series)],
     )  # fmt: skip
 
 
-def levels(page: Page, result: Evaluation, name: str) -> list[str]:
-    """Draw accuracy and entropy on changed images."""
-    unit = "rotation, degrees" if name == "rotation" else "noise, standard deviation"
-    every = [row["level"] for row in result[name]]
-    rows = sorted(
-        (
-            {**row, "level": _middle(row["level"])}
-            for row in result[name]
-            if not any(_holds(row["level"], other) for other in every)  # it stands in the table alone
-        ),
-        key=lambda row: row["level"],
-    )
+def levels(page: Page, result: Evaluation, change: str) -> list[str]:
+    """Chart accuracy and entropy under noise or rotation."""
+    unit = "rotation, degrees" if change == "rotation" else "noise, standard deviation"
+    rows = sorted_levels(result[change])
     accuracy = {"accuracy": [(row["level"], 100 * row["accuracy"]) for row in rows]}
-    doubt = {
-        "entropy, bits": [(row["level"], row["entropy"]) for row in rows if row.get("entropy") is not None]
-    }
-    charts = [page.chart(f"Accuracy under {name}", unit, "accuracy, %", accuracy, y_range=[0, 100])]
-    if doubt["entropy, bits"]:
+    entropy = [(row["level"], row["entropy"]) for row in rows if row.get("entropy") is not None]
+    charts = [page.chart(f"Accuracy under {change}", unit, "accuracy, %", accuracy, y_range=[0, 100])]
+    if entropy:
+        series = {"entropy, bits": entropy}
+        y_range = [0, _largest(series)]
         charts.append(
-            page.chart(f"Entropy under {name}", unit, "mean entropy, bits", doubt, y_range=[0, _top(doubt)])
+            page.chart(f"Entropy under {change}", unit, "mean entropy, bits", series, y_range=y_range)
         )
     return charts
 
 
-def _top(series: Mapping[str, Curve]) -> float:
+def _main_scores(result: Evaluation) -> list[str]:
+    return [name for name in ("entropy", "credal width") if name in result.predictions["test"].scores]
+
+
+def _largest(series: Mapping[str, Curve]) -> float:
     return max((y for points in series.values() for _, y in points), default=1.0) or 1.0
 
 
-def _middle(level: Any) -> float:
-    """Place a level on an axis: nothing is zero, a range its middle."""
-    return 0.0 if level is None else float(np.mean(level))
-
-
-def _holds(level: Any, other: Any) -> bool:
-    """Say whether a range contains another level.
-
-    >>> _holds((0, 360), (0, 15)), _holds((0, 15), (0, 15)), _holds(0.3, 0.1)
-    (True, False, False)
-    """
-    ranges = [one for one in (level, other) if isinstance(one, Sequence)]
-    return len(ranges) == 2 and level != other and level[0] <= other[0] and other[1] <= level[1]
-
-
-def scores_of(result: Evaluation, name: str, score: str) -> NDArray[Any]:
-    """Return a score of a data set as numbers."""
-    return result.predictions[name].scores[score].double().numpy()
-
-
 def _thinned(x: NDArray[Any], y: NDArray[Any]) -> Curve:
-    """Keep at most a few hundred points of a curve, evenly along its length."""
+    """Keep at most a few hundred points of a curve, evenly spaced along its length."""
     length = np.r_[0, np.cumsum(np.hypot(np.diff(x), np.diff(y)))]
-    wanted = np.linspace(0, length[-1], _POINTS)
-    places = np.unique(np.r_[0, np.searchsorted(length, wanted).clip(0, len(x) - 1), len(x) - 1])
-    return [(round(float(a), 5), round(float(b), 5)) for a, b in zip(x[places], y[places], strict=True)]
+    wanted = np.linspace(0, length[-1], _MAX_POINTS)
+    index = np.unique(np.r_[0, np.searchsorted(length, wanted).clip(0, len(x) - 1), len(x) - 1])
+    return [(round(float(a), 5), round(float(b), 5)) for a, b in zip(x[index], y[index], strict=True)]
 
 
-def _some(values: NDArray[Any]) -> list[float]:
-    """Take evenly spaced values of many, with seven digits."""
-    places = np.linspace(0, len(values) - 1, min(len(values), _VALUES)).round().astype(int)
-    return [float(f"{value:.7g}") for value in values[places]]
+def _evenly_spaced(values: NDArray[Any]) -> list[float]:
+    """Keep at most a few thousand evenly spaced values, with seven digits."""
+    index = np.linspace(0, len(values) - 1, min(len(values), _MAX_VALUES)).round().astype(int)
+    return [float(f"{value:.7g}") for value in values[index]]

@@ -1,25 +1,24 @@
-"""Pictures of how good predictions are: reliability, uncertainty against confidence, widths and intervals."""
+"""Figures of prediction quality: reliability, uncertainty against confidence, credal widths and intervals."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from randomset._core.files import replacing
 from randomset.errors import RandomSetError
 from randomset.report.axes import (
     BLUE,
     DARK,
-    MOST_CLASSES,
+    MAX_CLASSES,
+    MAX_POINTS,
     ORANGE,
-    drawing_on,
-    name_classes,
+    class_figure_size,
+    figure_and_axes,
+    label_classes,
     panels,
-    wide_enough,
+    save_figures,
 )
 from randomset.report.detection_figures import (
     axis_name,
@@ -27,9 +26,8 @@ from randomset.report.detection_figures import (
     plot_densities,
     plot_detection,
     plot_levels,
-    right_answers,
-    scores_of,
 )
+from randomset.report.series import correct_predictions, reliability_bins, scores_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -45,7 +43,6 @@ __all__ = [
     "plot_widths_by_class",
 ]
 
-_SHOWN = 5000  # points of a picture; more only hide each other
 _NAMES = (
     *("reliability", "detection_entropy", "detection_credal_width", "densities_entropy"),
     *("densities_credal_width", "confidence", "widths", "intervals", "conformal", "noise", "rotation"),
@@ -54,9 +51,9 @@ _WIDTH = "credal width"
 
 
 def plot_reliability(result: Evaluation) -> Figure:
-    """Draw the reliability diagram: accuracy by confidence, and below it how many test inputs each bin has.
+    """Plot the reliability diagram: accuracy by confidence, and below it the share of test inputs per bin.
 
-    Hatched is the gap between accuracy and mean confidence; weighted by the shares below, it is the ECE.
+    The hatched gap between accuracy and mean confidence, weighted by these shares, is the ECE.
 
     >>> import torch
     >>> from randomset.evaluation import evaluate
@@ -64,36 +61,30 @@ def plot_reliability(result: Evaluation) -> Figure:
     >>> plot_reliability(result).axes[0].get_title()
     'calibration error (ECE) 0.4239'
     """
-    test = result["test"]
-    edges, count, confidence, accuracy = (
-        np.array(test["reliability"][name], dtype=float)
-        for name in ("edges", "count", "confidence", "accuracy")
-    )
-    filled = count > 0
-    left, width = edges[:-1][filled], np.diff(edges)[filled]
-    share, confidence, accuracy = 100 * count[filled] / count.sum(), confidence[filled], accuracy[filled]
+    left, right, count, confidence, accuracy = reliability_bins(result)
+    width, share = right - left, 100 * count / count.sum()
     figure, (upper, lower) = panels(2, 1, (6, 6.5), sharex=True, height_ratios=(3, 1))
     upper.bar(left, accuracy, width, align="edge", color=BLUE, edgecolor=DARK, label="accuracy")
     gap = upper.bar(left, confidence - accuracy, width, accuracy, align="edge", fill=False, hatch="////")
     gap.set_label("gap to mean confidence")
     for bar in gap:
         bar.set_edgecolor(ORANGE)
-    upper.plot([0, 1], [0, 1], "k--", linewidth=1, label="as sure as right")
+    upper.plot([0, 1], [0, 1], "k--", linewidth=1, label="perfect calibration")
     upper.set(xlim=(0, 1), ylim=(0, 1.02), ylabel="accuracy")
-    upper.set_title(f"calibration error (ECE) {test['ece']:.4f}")
+    upper.set_title(f"calibration error (ECE) {result['test']['ece']:.4f}")
     figure.legend(*upper.get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
     lower.bar(left, share, width, align="edge", color="0.75", edgecolor="0.3")
     lower.set_yscale("log")
-    lower.set_ylim(50 / count.sum(), 150)  # half an input is the floor
+    lower.set_ylim(50 / count.sum(), 150)  # from half an input
     lower.set_xlabel("confidence: probability of the predicted class")
     lower.set_ylabel("test inputs, %")
     return figure
 
 
 def plot_against_confidence(result: Evaluation) -> Figure:
-    """Draw entropy and, where there is one, credal width against confidence; wrong answers are crosses.
+    """Plot entropy and, if the model has one, credal width against confidence; crosses are wrong predictions.
 
-    Of more than 5000 test inputs, as many are drawn at random.
+    Of more than 5000 test inputs, a random sample of 5000 is shown.
 
     >>> import torch
     >>> from randomset.evaluation import evaluate
@@ -101,33 +92,32 @@ def plot_against_confidence(result: Evaluation) -> Figure:
     >>> [ax.get_ylabel() for ax in plot_against_confidence(result).axes]
     ['entropy, bits']
     """
-    tested, right = result.predictions["test"], right_answers(result)
-    chosen = np.arange(len(right))
-    if len(right) > _SHOWN:
-        chosen = np.random.default_rng(0).choice(len(right), _SHOWN, replace=False)
-    confidence, right = tested.confidence.double().numpy()[chosen], right[chosen]
-    drawn = [name for name in ("entropy", _WIDTH) if name in tested.scores]
-    figure, axes = panels(1, len(drawn), (5.2 * len(drawn), 4.6))
-    for ax, name in zip(axes, drawn, strict=True):
+    tested, correct = result.predictions["test"], correct_predictions(result)
+    chosen = np.arange(len(correct))
+    if len(correct) > MAX_POINTS:
+        chosen = np.random.default_rng(0).choice(len(correct), MAX_POINTS, replace=False)
+    confidence, correct = tested.confidence.double().numpy()[chosen], correct[chosen]
+    names = [name for name in ("entropy", _WIDTH) if name in tested.scores]
+    figure, axes = panels(1, len(names), (5.2 * len(names), 4.6))
+    for ax, name in zip(axes, names, strict=True):
         values = scores_of(result, "test", name)[chosen]
-        ok, no = f"right ({right.sum()})", f"wrong ({(~right).sum()})"
-        ax.scatter(confidence[right], values[right], 9, DARK, alpha=0.35, linewidths=0, label=ok)
-        ax.scatter(confidence[~right], values[~right], 18, ORANGE, marker="x", linewidths=1.1, label=no)
+        right, wrong = f"correct ({correct.sum()})", f"wrong ({(~correct).sum()})"
+        ax.scatter(confidence[correct], values[correct], 9, DARK, alpha=0.35, linewidths=0, label=right)
+        ax.scatter(confidence[~correct], values[~correct], 18, ORANGE, marker="x", lw=1.1, label=wrong)
         ax.set_xlabel("confidence: probability of the predicted class")
         ax.set_ylabel(axis_name(name))
     handles = axes[0].get_legend_handles_labels()
     figure.legend(*handles, loc="outside lower center", ncols=2, frameon=False)
-    of = f"{len(chosen)} of {len(tested)}" if len(chosen) < len(tested) else f"{len(tested)}"
-    figure.suptitle(f"{of} test inputs")
+    figure.suptitle(_sample_title(len(chosen), len(tested)))
     return figure
 
 
 def plot_widths_by_class(result: Evaluation, *, ax: Axes | None = None) -> Figure:
-    """Draw the credal widths of test inputs by predicted class, right and wrong answers side by side.
+    """Plot the credal widths of test inputs by predicted class, correct and wrong predictions side by side.
 
-    A box spans the quartiles, with a line at the median and a diamond at the mean; whiskers reach the 5th and
-    95th of a hundred. Of more than 40 classes, those of the largest mean width are shown, right and wrong
-    together.
+    Boxes span the quartiles, with a line at the median and a diamond at the mean; whiskers reach the 5th and
+    95th percentiles. Of more than 40 classes, those with the largest mean width are shown, correct and wrong
+    predictions together.
 
     >>> import torch
     >>> from randomset.evaluation import evaluate
@@ -136,25 +126,25 @@ def plot_widths_by_class(result: Evaluation, *, ax: Axes | None = None) -> Figur
     >>> plot_widths_by_class(result).axes[0].get_ylabel()
     'credal width'
     """
-    widths, right = scores_of(result, "test", _WIDTH), right_answers(result)
+    widths, correct = scores_of(result, "test", _WIDTH), correct_predictions(result)
     predicted = result.predictions["test"].labels.numpy()
     total = np.bincount(predicted, widths, minlength=len(result.classes))
     count = np.bincount(predicted, minlength=len(result.classes))
     shown = np.flatnonzero(count)
-    groups = {"right": (right, -0.2, BLUE, ""), "wrong": (~right, 0.2, "#fdae6b", "////")}
+    groups = {"correct": (correct, -0.2, BLUE, ""), "wrong": (~correct, 0.2, "#fdae6b", "////")}
     title = f"{len(widths)} test inputs"
-    if len(shown) > MOST_CLASSES:
-        title += f", the {MOST_CLASSES} widest of {len(shown)} predicted classes"
-        shown = shown[np.argsort(-total[shown] / count[shown], kind="stable")[:MOST_CLASSES]]
-        groups = {"right and wrong": (right | True, 0.0, BLUE, "")}
-    figure, ax = drawing_on(ax, wide_enough(len(shown), 4.5))
+    if len(shown) > MAX_CLASSES:
+        title += f", the {MAX_CLASSES} widest of {len(shown)} predicted classes"
+        shown = shown[np.argsort(-total[shown] / count[shown], kind="stable")[:MAX_CLASSES]]
+        groups = {"all": (correct | True, 0.0, BLUE, "")}
+    figure, ax = figure_and_axes(ax, class_figure_size(len(shown), 4.5))
     for name, (among, shift, colour, hatch) in groups.items():
-        places = [i for i, c in enumerate(shown) if (among & (predicted == c)).any()]
-        if not places:
+        columns = [i for i, c in enumerate(shown) if (among & (predicted == c)).any()]
+        if not columns:
             continue
         drawn = ax.boxplot(
-            [widths[among & (predicted == shown[i])] for i in places],
-            positions=[i + shift for i in places],
+            [widths[among & (predicted == shown[i])] for i in columns],
+            positions=[i + shift for i in columns],
             widths=0.36,
             whis=(5, 95),
             patch_artist=True,
@@ -167,20 +157,19 @@ def plot_widths_by_class(result: Evaluation, *, ax: Axes | None = None) -> Figur
         for box in drawn["boxes"]:
             box.set(facecolor=colour, hatch=hatch)
         drawn["boxes"][0].set_label(f"{name} ({int(among.sum())})")
-    name_classes(ax, [result.classes[c] for c in shown])
+    label_classes(ax, [result.classes[c] for c in shown])
     ax.set(xlabel="predicted class", ylabel=axis_name(_WIDTH), title=title)
     if len(groups) > 1:
         ax.legend(frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
-    ax.spines[["top", "right"]].set_visible(False)
     return figure
 
 
 def plot_intervals(
     result: Evaluation, samples: int = 100, seed: int = 0, *, ax: Axes | None = None
 ) -> Figure:
-    """Draw lower, upper and pignistic probability of the predicted class for some test inputs.
+    """Plot lower, upper and pignistic probability of the predicted class for a sample of test inputs.
 
-    They are drawn at random and sorted by pignistic probability; wrong answers are crosses.
+    The random sample is sorted by pignistic probability; crosses are wrong predictions.
 
     >>> import torch
     >>> from randomset.evaluation import Prediction, evaluate
@@ -190,35 +179,34 @@ def plot_intervals(
     """
     tested = result.predictions["test"]
     if tested.lower is None or tested.upper is None:
-        raise RandomSetError("the model has no intervals", expected="lower and upper probabilities")
+        raise RandomSetError("the model does not predict intervals", expected="lower and upper probabilities")
     if samples < 1:
-        raise RandomSetError("nothing to draw", got=samples, expected="one sample or more")
-    some = min(samples, len(tested))
-    chosen = np.random.default_rng(seed).choice(len(tested), some, replace=False)
+        raise RandomSetError("samples must be positive", got=samples, expected="1 or more")
+    samples = min(samples, len(tested))
+    chosen = np.random.default_rng(seed).choice(len(tested), samples, replace=False)
     chosen = chosen[np.argsort(tested.confidence.numpy()[chosen], kind="stable")]
     predicted = tested.labels[:, None]
     lower, upper, pignistic = (
         values.gather(1, predicted)[:, 0].double().numpy()[chosen]
         for values in (tested.lower, tested.upper, tested.probabilities)
     )
-    right = right_answers(result)[chosen]
-    place = np.arange(1, some + 1)
-    figure, ax = drawing_on(ax, (9, 4.5))
-    thick = min(6.0, 400 / some)
-    ax.vlines(place, lower, upper, color=BLUE, linewidth=thick, label="lower to upper, [Bel, Pl]")
-    ok, no = f"pignistic, right ({right.sum()})", f"pignistic, wrong ({(~right).sum()})"
-    ax.plot(place[right], pignistic[right], ".", color=DARK, markersize=5, label=ok)
-    ax.plot(place[~right], pignistic[~right], "x", color=ORANGE, markersize=7, mew=1.8, label=no)
-    ax.set(xlim=(0, some + 1), ylim=(-0.02, 1.02), xlabel="test inputs, by pignistic probability")
+    correct = correct_predictions(result)[chosen]
+    rank = np.arange(1, samples + 1)
+    figure, ax = figure_and_axes(ax, (9, 4.5))
+    thickness = min(6.0, 400 / samples)
+    ax.vlines(rank, lower, upper, color=BLUE, linewidth=thickness, label="lower to upper, [Bel, Pl]")
+    right, wrong = f"pignistic, correct ({correct.sum()})", f"pignistic, wrong ({(~correct).sum()})"
+    ax.plot(rank[correct], pignistic[correct], ".", color=DARK, markersize=5, label=right)
+    ax.plot(rank[~correct], pignistic[~correct], "x", color=ORANGE, markersize=7, mew=1.8, label=wrong)
+    ax.set(xlim=(0, samples + 1), ylim=(-0.02, 1.02), xlabel="test inputs, by pignistic probability")
     ax.set_ylabel("probability of the predicted class")
-    ax.set_title(f"{some} of {len(tested)} test inputs" if some < len(tested) else f"{some} test inputs")
+    ax.set_title(_sample_title(samples, len(tested)))
     ax.legend(frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
-    ax.spines[["top", "right"]].set_visible(False)
     return figure
 
 
 def draw_all(result: Evaluation, folder: str | Path) -> list[Path]:
-    """Draw every figure that there are numbers for, as PNG, and return the paths; old ones are removed.
+    """Save every figure that the evaluation has numbers for as PNG, in place of older ones; return the paths.
 
     >>> import tempfile, torch
     >>> from randomset.evaluation import evaluate
@@ -229,28 +217,25 @@ def draw_all(result: Evaluation, folder: str | Path) -> list[Path]:
     """
     tested = result.predictions["test"]
     scores = [name for name in ("entropy", _WIDTH) if name in tested.scores]
-    figures: dict[str, Callable[[Evaluation], Figure]] = {"reliability": plot_reliability}
+    figures = {"reliability": plot_reliability(result)}
     if result["ood"]:
-        figures |= {f"detection {name}": partial(plot_detection, score=name) for name in scores}
-    figures |= {f"densities {name}": partial(plot_densities, score=name) for name in scores}
-    figures["confidence"] = plot_against_confidence
+        figures |= {f"detection {name}": plot_detection(result, name) for name in scores}
+    figures |= {f"densities {name}": plot_densities(result, name) for name in scores}
+    figures["confidence"] = plot_against_confidence(result)
     if _WIDTH in scores:
-        figures["widths"] = plot_widths_by_class
+        figures["widths"] = plot_widths_by_class(result)
     if tested.lower is not None and tested.upper is not None:
-        figures["intervals"] = plot_intervals
+        figures["intervals"] = plot_intervals(result)
     if "conformal" in result:
-        figures["conformal"] = plot_conformal
+        figures["conformal"] = plot_conformal(result)
     if "noise" in result:
-        figures["noise"] = partial(plot_levels, change="noise")
+        figures["noise"] = plot_levels(result, "noise")
     if "rotation" in result:
-        figures["rotation"] = partial(plot_levels, change="rotation")
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in _NAMES:  # what another evaluation has left would be taken for this one's
-        (folder / f"{name}.png").unlink(missing_ok=True)
-    paths = []
-    for name, plot in figures.items():
-        paths.append(folder / f"{name.replace(' ', '_')}.png")
-        with replacing(paths[-1]) as temporary:
-            plot(result).savefig(temporary, format="png", dpi=150)
-    return paths
+        figures["rotation"] = plot_levels(result, "rotation")
+    for name in _NAMES:  # figures of an earlier evaluation would be mistaken for this one's
+        (Path(folder) / f"{name}.png").unlink(missing_ok=True)
+    return save_figures({name.replace(" ", "_"): figure for name, figure in figures.items()}, Path(folder))
+
+
+def _sample_title(shown: int, total: int) -> str:
+    return f"{shown} of {total} test inputs" if shown < total else f"{total} test inputs"

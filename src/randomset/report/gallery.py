@@ -1,4 +1,4 @@
-"""Samples worth a look: the surest, the least sure, the most wrong, and unknown ones that pass."""
+"""Samples worth a look: the most and least certain predictions, confident errors, and unknown inputs."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import torch
 from torch import Tensor
 
 from randomset.belief.naming import braces
-from randomset.data.conversion import png_from_image
+from randomset.data.png import png_from_image
 from randomset.data.sources import Source
 from randomset.evaluation.ood import Threshold
 from randomset.evaluation.result import Evaluation
-from randomset.report.detection_figures import right_answers
+from randomset.report.series import correct_predictions
 
 __all__ = ["gallery_of"]
 
-_LARGEST = 96  # pixels of a side in the report
+_MAX_PIXELS = 96  # per side
 Group = tuple[str, str, list[dict[str, Any]]]
 
 
@@ -32,49 +32,43 @@ def gallery_of(
     threshold: Threshold | None = None,
     count: int = 8,
 ) -> list[Group]:
-    """Choose samples of test and unknown data by what was measured, and predict them once more.
+    """Choose samples of test and unknown data by their scores, as (title, note, samples) groups.
 
     Args:
-        model: a random-set network, whose masses are shown; of any other, the probabilities alone.
-        result: what was measured on these data, in the same order.
-        tested: test inputs, as the model takes them.
-        unknown: inputs of every unknown set.
-        words: from an input of a network that reads texts to what it says.
-        threshold: what decides whether a sample is known.
-        count: samples in each group.
+        model: the model; masses are shown if it is a random-set network.
+        result: its evaluation on these data, in the same order.
+        tested: the test data, in the form that the model expects.
+        unknown: the unknown data sets.
+        words: decodes an input of a text model.
+        threshold: decides whether a sample is known.
+        count: the number of samples per group.
     """
     entropy = result.predictions["test"].scores["entropy"].double()
-    right = torch.from_numpy(right_answers(result))
+    correct = torch.from_numpy(correct_predictions(result))
     confidence = result.predictions["test"].confidence.double()
 
-    def shown(source: Source, places: Tensor, name: str, named: bool) -> list[dict[str, Any]]:
-        rows = places[:count].tolist()
-        named = named and source.labels.dim() == 1
-        truths = [source.classes[int(source.labels[row])] if named else "" for row in rows]
-        inputs = source.inputs[places[:count]]
-        texts = ["" if words is None else words(one) for one in inputs]
+    def group(source: Source, order: Tensor, name: str = "test") -> list[dict[str, Any]]:
+        rows = order[:count].tolist()
+        labelled = name == "test" and source.labels.dim() == 1
+        truths = [source.classes[int(source.labels[row])] if labelled else "" for row in rows]
+        inputs = source.inputs[order[:count]]
+        texts = ["" if words is None else words(sample) for sample in inputs]
         return _samples(model, inputs, truths, texts, result, name, rows, threshold)
 
-    wrong = (~right).nonzero()[:, 0]
+    wrong = (~correct).nonzero()[:, 0]
+    most_confident = wrong[confidence[wrong].argsort(descending=True)]
+    least_certain = entropy.argsort(descending=True)
     groups = [
-        ("Surest", "Test inputs with the lowest entropy.", shown(tested, entropy.argsort(), "test", True)),
-        (
-            "Least sure",
-            "Test inputs with the highest entropy.",
-            shown(tested, entropy.argsort(descending=True), "test", True),
-        ),
-        (
-            "Most wrong",
-            "Wrong answers with the highest confidence: what to worry about.",
-            shown(tested, wrong[confidence[wrong].argsort(descending=True)], "test", True),
-        ),
+        ("Most certain", "Test inputs with the lowest entropy.", group(tested, entropy.argsort())),
+        ("Least certain", "Test inputs with the highest entropy.", group(tested, least_certain)),
+        ("Confidently wrong", "Errors with the highest confidence.", group(tested, most_confident)),
     ]
     for name, source in unknown.items():
-        doubt = result.predictions[name].scores["entropy"].double()
-        passed = shown(source, doubt.argsort(), name, False)
-        stopped = shown(source, doubt.argsort(descending=True), name, False)
-        groups.append((f"{name}: surest", "Unknown inputs with the lowest entropy.", passed))
-        groups.append((f"{name}: least sure", "Unknown inputs with the highest entropy.", stopped))
+        entropy = result.predictions[name].scores["entropy"].double()
+        certain = group(source, entropy.argsort(), name)
+        uncertain = group(source, entropy.argsort(descending=True), name)
+        groups.append((f"{name}: most certain", "Unknown inputs with the lowest entropy.", certain))
+        groups.append((f"{name}: least certain", "Unknown inputs with the highest entropy.", uncertain))
     return groups
 
 
@@ -90,34 +84,34 @@ def _samples(
 ) -> list[dict[str, Any]]:
     if not len(inputs):
         return []
-    found, classes = result.predictions[name], result.classes
-    answer = model.predict(inputs, progress=False) if model.bounded else None
+    predicted, classes = result.predictions[name], result.classes
+    answer = model.predict(inputs, progress=False) if getattr(model, "bounded", False) else None
     samples = []
     for number, row in enumerate(rows):
-        p = found.probabilities[row]
-        likely = p.argsort(descending=True)[:5].tolist()
-        likely = [c for place, c in enumerate(likely) if not place or p[c] >= 0.005]
-        low = p if found.lower is None else found.lower[row]
-        high = p if found.upper is None else found.upper[row]
+        p = predicted.probabilities[row]
+        top, *rest = p.argsort(descending=True)[:5].tolist()
+        likely = [top, *(c for c in rest if p[c] >= 0.005)]
+        low = p if predicted.lower is None else predicted.lower[row]
+        high = p if predicted.upper is None else predicted.upper[row]
         known = None
-        if threshold is not None and threshold.score in found.scores:
-            known = bool(threshold.known(found.scores[threshold.score][row]))
-        one: dict[str, Any] = {
+        if threshold is not None and threshold.score in predicted.scores:
+            known = bool(threshold.known(predicted.scores[threshold.score][row]))
+        sample: dict[str, Any] = {
             "label": classes[int(p.argmax())],
             "truth": truths[number],
             "text": texts[number][:600],
             "known": known,
-            "entropy": round(float(found.scores["entropy"][row]), 4),
+            "entropy": round(float(predicted.scores["entropy"][row]), 4),
             "classes": [[classes[c], *(round(float(v[c]), 4) for v in (p, low, high))] for c in likely],
             "sets": [],
         }
         if inputs.dim() == 4:
-            one["image"] = base64.b64encode(png_from_image(inputs[number], _LARGEST)).decode("ascii")
+            sample["image"] = base64.b64encode(png_from_image(inputs[number], _MAX_PIXELS)).decode("ascii")
         if answer is not None:
             mass, belief, budget = answer.mass[number], answer.belief[number], answer.budget
             heavy = [k for k in mass.argsort(descending=True)[:5].tolist() if mass[k] >= 0.005]
-            one["width"] = round(float(answer.credal_width[number]), 4)
-            one["sets"] = [
+            sample["width"] = round(float(answer.credal_width[number]), 4)
+            sample["sets"] = [
                 [
                     "any class" if k == len(budget) - 1 else braces(list(budget.names_of(k)), shorten=4),
                     round(float(mass[k]), 4),
@@ -125,5 +119,5 @@ def _samples(
                 ]
                 for k in heavy
             ]
-        samples.append(one)
+        samples.append(sample)
     return samples

@@ -1,4 +1,4 @@
-"""Reports as one HTML file that needs nothing else: it opens from disk, offline, on any screen."""
+"""Reports as a single self-contained HTML file, which opens from disk, offline, on any screen."""
 
 from __future__ import annotations
 
@@ -10,11 +10,20 @@ from randomset._core.files import replacing
 from randomset.evaluation.comparison import Column, Comparison
 from randomset.evaluation.result import Evaluation
 from randomset.evaluation.tables import Table
-from randomset.report.budget_figures import class_colours
-from randomset.report.charts import curves, detection, levels, reliability, scores_of, selective, thresholds
+from randomset.report.axes import class_colours
+from randomset.report.charts import curves, detection, levels, reliability, selective, thresholds
 from randomset.report.sections import Page, charts_of, escaped, table_of
+from randomset.report.series import scores_of
 
 __all__ = ["comparison_report", "evaluation_report", "write_report"]
+
+_THRESHOLD = """<div class="control"><label>Score <select></select></label>
+<label for="limit">Threshold</label><input type="range" id="limit" min="0" max="1000">
+<button type="button" hidden>Restore the saved threshold</button></div>
+<p class="verdict" aria-live="polite"></p><figure><div class="plot"></div></figure>"""
+_SPACE = """<canvas class="space" tabindex="0" role="img" aria-label="Ellipsoids of the classes in three \
+dimensions; drag or use the arrow keys to rotate them"></canvas>"""
+_ZOOM = "Drag over an area to zoom in, click a name to hide its curve, use the arrow keys to read values."
 
 
 def evaluation_report(
@@ -26,15 +35,15 @@ def evaluation_report(
     sets: Sequence[tuple[str, float]] = (),
     most_sets: int = 50,
 ) -> str:
-    """Return an evaluation as a page: words, curves, a threshold to move, samples, tables.
+    """Return an evaluation as an HTML page: summary, curves, an adjustable threshold, samples and tables.
 
     Args:
-        result: what was measured.
-        title: of the page.
-        gallery: groups of samples: a title, a note, and what `gallery_of` gives.
-        space: the ellipsoids of the classes, as a run's clusters.json has them.
-        sets: the sets of the budget with their overlaps, those that overlap most first.
-        most_sets: how many of them are shown.
+        result: the evaluation.
+        title: the title of the page.
+        gallery: groups of samples from `gallery_of`.
+        space: the ellipsoids of the classes, as in a run's clusters.json.
+        sets: the sets of the budget with their overlaps, in descending order.
+        most_sets: the number of sets to list.
 
     >>> import torch
     >>> from randomset.evaluation import evaluate
@@ -43,44 +52,37 @@ def evaluation_report(
     True
     """
     page = Page()
-    unknown = list(result["ood"])
     if "threshold" in result:
         page.content["threshold"] = thresholds(result)
-        body = (
-            '<div class="control"><label>Score <select></select></label>'
-            '<label for="limit">Threshold</label><input type="range" id="limit" min="0" max="1000">'
-            '<button type="button" hidden>Back to the stored one</button></div>'
-            '<p class="verdict" aria-live="polite"></p><figure><div class="plot"></div></figure>'
+        note = (
+            "Move the threshold to see how many test inputs it keeps and how many unknown inputs it rejects."
         )
-        note = "Move the threshold and see how many inputs are kept, and how many unknown ones are stopped."
-        page.section("Known or not", body, note, "threshold")
-    if unknown:
-        page.section("Telling unknown inputs apart", charts_of(detection(page, result)), _ZOOM)
-    body = charts_of([reliability(page, result), selective(page, result)])
-    page.section("How far it can be trusted", body)
-    changed = [levels(page, result, name) for name in ("noise", "rotation") if name in result]
-    if changed:
-        page.section("Changed images", charts_of([one for pair in changed for one in pair]))
+        page.section("Known or unknown?", _THRESHOLD, note, "threshold")
+    if result["ood"]:
+        page.section("Detecting unknown inputs", charts_of(detection(page, result)), _ZOOM)
+    charts = charts_of([reliability(page, result), selective(page, result)])
+    page.section("Calibration and selective prediction", charts)
+    changes = [name for name in ("noise", "rotation") if name in result]
+    if changes:
+        charts = charts_of([chart for name in changes for chart in levels(page, result, name)])
+        page.section("Robustness to noise and rotation", charts)
     for name, note, samples in gallery:
         if samples:
             page.section(name, page.gallery(samples), note)
     if space:
         page.content["space"] = {**space, "colours": class_colours(len(space["classes"]))}
-        body = (
-            '<canvas class="space" tabindex="0" role="img" aria-label="Ellipsoids of the classes in three '
-            'dimensions; drag or use the arrow keys to turn them"></canvas>'
+        note = (
+            "Each ellipsoid covers most of a class. Drag to rotate, scroll to zoom, click a name to hide it."
         )
-        note = "Each ellipsoid holds most of a class. Drag to turn, scroll to zoom, click a name to hide it."
-        page.section("Where classes overlap", body, note, "space")
+        page.section("Where classes overlap", _SPACE, note, "space")
     if sets:
         rows = tuple((name, f"{overlap:.3f}") for name, overlap in sets[:most_sets])
-        note = "By intersection over union of ellipsoids."
+        note = "Overlap is the intersection over union of the class ellipsoids."
         if len(sets) > most_sets:
-            note += f" These are the first {most_sets} of {len(sets)}; budget.json has all."
+            note += f" These are the first {most_sets} of {len(sets)} sets; budget.json lists all of them."
         if not space:
-            note += " Ellipsoids are drawn in three dimensions, of at most 100 classes."
-        table = Table("Sets of classes in the budget", ("set", "overlap"), rows)
-        page.section("Sets that the network weighs", table_of(table), note)
+            note += " The ellipsoids are shown only in three dimensions and for up to 100 classes."
+        page.section("Sets of classes in the budget", table_of(Table("", ("set", "overlap"), rows)), note)
     for table in result.tables:
         page.section(table.title, table_of(table), table.note)
     if remarks := result.numbers.get("remarks"):
@@ -97,7 +99,7 @@ def comparison_report(
     title: str = "Comparison",
     settings: Mapping[str, Any] | None = None,
 ) -> str:
-    """Return several methods side by side as a page: the table, the curves of one seed each, the settings."""
+    """Return a comparison of methods as an HTML page: tables, curves of the first seed, settings."""
     page = Page()
     columns = comparison.columns
 
@@ -107,16 +109,16 @@ def comparison_report(
         return table_of(Table("", head, rows), "sortable")
 
     known = [column for column in columns if column.unknown is None and not column.cost]
-    note = "Means over seeds ± standard deviation; the best is marked where its lead exceeds the spread."
-    page.section("Known inputs", table(known), f"{note} Click a name to sort.")
+    note = "Mean ± standard deviation over seeds; the best is highlighted if its lead exceeds the spread."
+    page.section("Known inputs", table(known), f"{note} Click a column name to sort.")
     for name in next(iter(first.values()))["ood"]:
-        lines = {
+        scores = {
             method: (scores_of(result, "test", "entropy"), scores_of(result, name, "entropy"))
             for method, result in first.items()
         }
         body = table([column for column in columns if column.unknown == name])
-        body += charts_of(curves(page, lines))
-        page.section(f"Telling {name} from known inputs", body, f"Curves: entropy, first seed. {_ZOOM}")
+        body += charts_of(curves(page, scores))
+        page.section(f"Detecting {name}", body, f"The curves are by entropy, for the first seed. {_ZOOM}")
     if costs := [column for column in columns if column.cost]:
         page.section("Cost", table(costs))
     if settings:
@@ -126,43 +128,39 @@ def comparison_report(
         if (best := column.best()) is not None:
             leads.setdefault(best, []).append(column.name.removesuffix(", %"))
     words = [
-        f"{method} leads beyond the spread over seeds in {_listed(won)}." for method, won in leads.items()
+        f"{method} leads by more than the spread over seeds in {_listed(won)}."
+        for method, won in leads.items()
     ]
     counts = {len(each) for each in comparison.results.values()}
     seeds = f"{min(counts)} to {max(counts)}" if len(counts) > 1 else str(counts.pop())
     seeds += " seed" if seeds == "1" else " seeds"
     summary = f'<p class="lead">{len(comparison.results)} methods, {seeds} each.</p>'
-    words = words or ["No method leads in any measure by more than the spread over seeds."]
+    words = words or ["No method leads any measure by more than the spread over seeds."]
     summary += "".join(f"<p>{escaped(line)}</p>" for line in words)
     return page.finished(title, summary)
 
 
 def write_report(text: str, path: str | Path) -> Path:
-    """Write a page; one that is there is replaced only once the new one is whole."""
+    """Write a page atomically; return its path."""
     path = Path(path)
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
     return path
 
 
-# -- parts ----------------------------------------------------------------------------------------
-
-_ZOOM = "Drag over a part to see it larger, click a name to hide its line, use the arrow keys to read values."
-
-
 def _head(result: Evaluation) -> str:
-    """The most important numbers, first in a sentence, then as cards."""
+    """Return the headline numbers, as a sentence and as cards."""
     test, threshold = result["test"], result.numbers.get("threshold")
-    lead = f"Classifies {_percent(test['accuracy'])} of {test['samples']} test inputs rightly"
+    lead = f"Classifies {_percent(test['accuracy'])} of {test['samples']} test inputs correctly"
     if threshold is not None:
-        stops = [f"{_percent(share)} of {name}" for name, share in threshold["detected"].items()]
+        rejected = [f"{_percent(share)} of {name}" for name, share in threshold["detected"].items()]
         lead += f"; keeps {_percent(threshold['kept'])} of known inputs"
-        lead += f" and stops {' and '.join(stops)}" if stops else ""
+        lead += f" and rejects {_listed(rejected)}" if rejected else ""
     cards = [("accuracy", _percent(test["accuracy"])), ("calibration error (ECE)", f"{test['ece']:.4f}")]
     for name, found in result["ood"].items():
         cards.append((f"AUROC, {name}", f"{found['scores']['entropy']['auroc']:.3f}"))
     if threshold is not None:
-        cards.append(("accuracy on what is kept", _percent(threshold["accuracy_of_kept"])))
+        cards.append(("accuracy on kept inputs", _percent(threshold["accuracy_of_kept"])))
     items = "".join(f"<li><b>{escaped(value)}</b><span>{escaped(name)}</span></li>" for name, value in cards)
     rest = "".join(f"<p>{escaped(line)}</p>" for line in result.summary.splitlines())
     return f'<p class="lead">{escaped(lead)}.</p>{rest}<ul class="cards">{items}</ul>'

@@ -1,6 +1,8 @@
-"""Run folders: made from settings, and read back with the data that they were made from."""
+"""Run folders: `Run` is one of them, `RunStore` many."""
 
-from randomset.runs.inputs import NetworkInputs, own_data
-from randomset.runs.making import train_run
+from randomset.runs.data import HeldOut, own_data
+from randomset.runs.inputs import NetworkInputs
+from randomset.runs.run import Run
+from randomset.runs.store import RunStore
 
-__all__ = ["NetworkInputs", "own_data", "train_run"]
+__all__ = ["HeldOut", "NetworkInputs", "Run", "RunStore", "own_data"]

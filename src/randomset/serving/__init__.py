@@ -1,4 +1,4 @@
-"""Trained networks outside of the training code: export and the HTTP service."""
+"""Deployment of trained networks: export and the HTTP service."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,6 @@ __all__ = ["Deployed", "export_onnx", "export_torch"]
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from randomset.serving import export  # a service starts sooner without
+    from randomset.serving import export  # slow, and not needed by the service
 
     return getattr(export, name)

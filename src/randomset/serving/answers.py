@@ -1,8 +1,8 @@
-"""What a model says about inputs, as plain values: for tables, for JSON, for a page."""
+"""Predictions as plain values, for tables and JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from torch import Tensor
@@ -12,23 +12,18 @@ from randomset.evaluation.ood import Threshold
 from randomset.evaluation.predictor import Prediction
 from randomset.models.base import Classifier
 
-__all__ = ["Answers", "classes_of"]
-
-
-def classes_of(model: Classifier) -> Sequence[str]:
-    """Return the names of the classes."""
-    return model.classes
+__all__ = ["Answers"]
 
 
 class Answers:
-    """The predictions for a batch: a line for each input, and more on request.
+    """The predictions for a batch: one row of values per input, and details on request.
 
     Args:
         model: a random-set network or a baseline.
-        inputs: as the model takes them.
-        batch_size: how many go through it at once.
-        name: what to call the inputs in an error.
-        threshold: what decides which inputs are known.
+        inputs: a batch, as the model expects it.
+        batch_size: how many inputs to predict at once.
+        name: the name of the inputs in errors.
+        threshold: decides which inputs are known.
     """
 
     def __init__(
@@ -39,29 +34,26 @@ class Answers:
         name: str = "the inputs",
         threshold: Threshold | None = None,
     ) -> None:
-        self.classes = classes_of(model)
-        self.answer: Any = None
+        self.classes = model.classes
         try:
             answer: Any = model.predict(inputs, batch_size=batch_size, progress=False)
-            self.answer = answer if model.bounded else None
-            found = Prediction.from_random_set(answer) if model.bounded else answer
-        except RuntimeError as error:  # torch's own words on shapes that do not fit
-            raise ShapeError(
-                "the network cannot take these inputs",
-                got=f"{name} with samples of shape {tuple(inputs.shape[1:])}: {str(error).splitlines()[0]}",
-            ) from None
-        self.probabilities = found.probabilities
+        except ShapeError as error:
+            raise ShapeError(f"{name}: {error}") from None
+        self.answer = answer if model.bounded else None
+        prediction = Prediction.from_random_set(answer) if model.bounded else answer
+        self.probabilities = prediction.probabilities
         self.columns: dict[str, list[Any]] = {
-            "label": [self.classes[label] for label in found.labels.tolist()],
-            "confidence": found.confidence.tolist(),
+            "label": [self.classes[label] for label in prediction.labels.tolist()],
+            "confidence": prediction.confidence.tolist(),
         }
         if self.answer is None:
-            own = {
-                key.replace(" ", "_"): score for key, score in found.scores.items() if key != "1 - maximum"
+            self.columns |= {
+                name.replace(" ", "_"): score.tolist()
+                for name, score in prediction.scores.items()
+                if name != "1 - maximum"
             }
-            self.columns |= {key: score.tolist() for key, score in own.items()}
         else:
-            top = found.labels[:, None]
+            top = prediction.labels[:, None]
             self.columns |= {
                 "lower": self.answer.lower.gather(1, top)[:, 0].tolist(),
                 "upper": self.answer.upper.gather(1, top)[:, 0].tolist(),
@@ -70,9 +62,9 @@ class Answers:
                 "repaired": self.answer.validity.repaired.tolist(),
                 "negative_mass": self.answer.validity.negative.tolist(),
             }
-        self.columns["known"] = [None] * len(found)
+        self.columns["known"] = [None] * len(prediction)
         if threshold is not None:
-            self.columns["known"] = threshold.known_by(found.scores).tolist()
+            self.columns["known"] = threshold.known_by(prediction.scores).tolist()
 
     def __len__(self) -> int:
         return len(self.probabilities)
@@ -82,22 +74,22 @@ class Answers:
             yield dict(zip(self.columns, values, strict=True))
 
     def details(self, row: int) -> dict[str, Any]:
-        """Return the probabilities, and of a random set the masses of every set that has one."""
-        chances = dict(zip(self.classes, self.probabilities[row].tolist(), strict=True))
+        """Return all probabilities and, for a random-set network, the sets with positive mass."""
+        probabilities = dict(zip(self.classes, self.probabilities[row].tolist(), strict=True))
         if self.answer is None:
-            return {"probabilities": chances}
+            return {"probabilities": probabilities}
         budget = self.answer.budget
         return {
-            "probabilities": chances,
+            "probabilities": probabilities,
             "masses": [
-                {"set": list(budget.names_of(place)), "mass": mass}
-                for place, mass in enumerate(self.answer.mass[row].tolist())
+                {"set": list(budget.names_of(index)), "mass": mass}
+                for index, mass in enumerate(self.answer.mass[row].tolist())
                 if mass > 0
             ],
         }
 
     def intervals(self, row: int) -> dict[str, tuple[float, float]]:
-        """Return lower and upper probability of every class; a baseline has none."""
+        """Return the lower and upper probability of every class; none for a baseline."""
         if self.answer is None:
             return {}
         bounds = zip(self.answer.lower[row].tolist(), self.answer.upper[row].tolist(), strict=True)

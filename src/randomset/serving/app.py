@@ -1,4 +1,4 @@
-"""The HTTP service: predictions, what the model is, health, metrics, and a page to try it."""
+"""The HTTP service: predictions, a description of the model, health, metrics, and a page to try it."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from randomset.serving.schema import BODY, REPLIES
 __all__ = ["create_app"]
 
 _PAGE = {
-    "": ("index.html", "text/html; charset=utf-8"),
-    "page.js": ("page.js", "text/javascript; charset=utf-8"),
-    "page.css": ("page.css", "text/css; charset=utf-8"),
+    "/": ("index.html", "text/html"),
+    "/page.js": ("page.js", "text/javascript"),
+    "/page.css": ("page.css", "text/css"),
 }
 _HEADERS = {
     "Content-Security-Policy": "default-src 'self'; img-src 'self' blob: data:; frame-ancestors 'none'",
@@ -42,17 +42,17 @@ _HEADERS = {
 
 
 class _Metrics:
-    """What Prometheus reads."""
+    """The metrics for Prometheus."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         own: dict[str, Any] = {"registry": self.registry}
-        self.requests = Counter("randomset_requests", "answered requests", ["path", "status"], **own)
-        self.predictions = Counter("randomset_predictions", "predicted inputs", ["known"], **own)
-        self.seconds = Histogram("randomset_request_seconds", "time of a prediction request", **own)
+        self.requests = Counter("randomset_requests", "requests answered", ["path", "status"], **own)
+        self.predictions = Counter("randomset_predictions", "inputs predicted", ["known"], **own)
+        self.seconds = Histogram("randomset_request_seconds", "duration of prediction requests", **own)
         sizes = [2**power for power in range(9)]
-        self.batches = Histogram("randomset_batch_size", "inputs that went together", buckets=sizes, **own)
-        self.waiting = Gauge("randomset_waiting_inputs", "inputs that wait for the network", **own)
+        self.batches = Histogram("randomset_batch_size", "inputs per batch", buckets=sizes, **own)
+        self.waiting = Gauge("randomset_waiting_inputs", "inputs waiting for the network", **own)
 
 
 def create_app(
@@ -62,15 +62,17 @@ def create_app(
 ) -> fastapi.FastAPI:
     """Build the service for a model.
 
-    `samples` gives some inputs for the page when it is first asked for. `hosts` are the names that the
-    service answers to (None: any), so that a page of another name that leads here cannot use it.
+    Args:
+        model: the model to serve.
+        samples: returns sample inputs for the page; called once, on the first request for them.
+        hosts: the host names that the service answers to, against DNS rebinding; None for any.
     """
     limits, metrics = model.limits, _Metrics()
     batcher = Batcher(model.answers, limits.batch, limits.waiting, metrics.batches.observe)
     metrics.waiting.set_function(lambda: batcher.waiting)
-    pool = ThreadPoolExecutor(2, thread_name_prefix="reading")  # each may hold a large image
+    pool = ThreadPoolExecutor(2, thread_name_prefix="reading")  # few: each may hold a large image
 
-    async def worked(function: Callable[..., Any], *arguments: Any) -> Any:
+    async def in_thread(function: Callable[..., Any], *arguments: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(pool, function, *arguments)
 
     @asynccontextmanager
@@ -81,61 +83,54 @@ def create_app(
 
     app = fastapi.FastAPI(
         title="randomset",
-        description="A random-set neural network: predictions that know when they do not know.",
+        description="A random-set neural network: class probabilities with lower and upper bounds.",
         version=model.about()["randomset"],
         lifespan=lifespan,
-        docs_url=None,  # its page would come from elsewhere
+        docs_url=None,  # the page would load scripts from a CDN
         redoc_url=None,
     )
     app.add_middleware(
         Guard, limits=limits, requests=metrics.requests, longest_json=model.longest_json, hosts=hosts
     )
-    _refuse_clearly(app)
-    kept: list[list[dict[str, Any]]] = []
+    _add_error_handlers(app)
+    cached: list[list[dict[str, Any]]] = []
 
     @app.post("/predict", responses=REPLIES, openapi_extra=BODY, summary="Predict images, numbers or texts")
     async def predict(request: Request, masses: bool = False) -> JSONResponse:
         with metrics.seconds.time():
             until = time.monotonic() + limits.seconds
-            inputs = await asyncio.wait_for(_inputs(request, model, worked, until), limits.seconds)
+            inputs = await asyncio.wait_for(_inputs(request, model, in_thread, until), limits.seconds)
             answers = await asyncio.wait_for(batcher.submit(inputs), max(until - time.monotonic(), 0))
             for answer in answers:
                 metrics.predictions.labels(str(answer.line["known"]).lower()).inc()
-            return await worked(_reply, answers, masses)
+            return await in_thread(_reply, answers, masses)
 
-    @app.get("/model", summary="Classes, sets, inputs, threshold and what was measured")
+    @app.get("/model", summary="Classes, sets, inputs, threshold and metrics")
     async def about() -> JSONResponse:
         return JSONResponse(model.about())
 
-    @app.get("/samples", summary="Some test samples of the run, if its data are here")
-    async def some() -> JSONResponse:
-        if not kept:
-            kept.append(await worked(samples))
-        return JSONResponse(kept[0])
+    @app.get("/samples", summary="Some test samples of the run, if its data are available")
+    async def sample_inputs() -> JSONResponse:
+        if not cached:
+            cached.append(await in_thread(samples))
+        return JSONResponse(cached[0])
 
     @app.head("/health", include_in_schema=False)
     @app.get("/health", summary="Whether the service is up")
     async def health() -> JSONResponse:
         return JSONResponse({"status": "ok"})
 
-    @app.get("/metrics", summary="For Prometheus")
-    async def measured() -> PlainTextResponse:
+    @app.get("/metrics", summary="Metrics for Prometheus")
+    async def prometheus() -> PlainTextResponse:
         return PlainTextResponse(generate_latest(metrics.registry), media_type="text/plain; version=0.0.4")
 
-    @app.get("/{name}", include_in_schema=False)
-    async def page(name: str) -> Response:
-        if name == "predict":
-            raise HTTPException(405, "predictions are asked for by POST", {"Allow": "POST"})
-        if name not in _PAGE:
-            raise HTTPException(404, "there is nothing here")
-        file, kind = _PAGE[name]
+    async def page(request: Request) -> Response:
+        file, kind = _PAGE[request.url.path]
         content = (resources.files("randomset.serving") / "page" / file).read_bytes()
-        return Response(content, media_type=kind, headers=_HEADERS)
+        return Response(content, media_type=f"{kind}; charset=utf-8", headers=_HEADERS)
 
-    @app.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
-    async def start() -> Response:
-        return await page("")
-
+    for path in _PAGE:
+        app.add_route(path, page, include_in_schema=False)
     return app
 
 
@@ -145,28 +140,28 @@ def _reply(answers: list[Answer], masses: bool) -> JSONResponse:
 
 
 async def _inputs(
-    request: Request, model: ServedModel, worked: Callable[..., Awaitable[Any]], until: float
+    request: Request, model: ServedModel, in_thread: Callable[..., Awaitable[Any]], until: float
 ) -> Tensor:
-    """Read a request of any kind, in a thread where it is work."""
+    """Read the inputs of a request; decoding runs in a thread."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind == "application/json":
         body = await request.body()
-        return await worked(_from_json, body, model)
+        return await in_thread(_from_json, body, model)
     if kind == "multipart/form-data":
         boundary = re.search(r'boundary="?([^";,]+)', request.headers["content-type"], re.IGNORECASE)
         if boundary is None or not (await request.body()).rstrip().endswith(f"--{boundary[1]}--".encode()):
-            raise HTTPException(422, "the form is incomplete: it does not end with its boundary")
+            raise HTTPException(422, "the form is incomplete: its final boundary is missing")
         async with request.form(max_files=model.limits.batch + 1, max_fields=8) as form:
             files = [part for part in form.values() if not isinstance(part, str)]
             contents = [await part.read() for part in form.getlist("files") if not isinstance(part, str)]
             if len(contents) < len(files):
-                raise HTTPException(422, "the files are not in a field named files")
-        return await worked(model.from_files, contents, until)
+                raise HTTPException(422, "files must be in a form field named files")
+        return await in_thread(model.from_files, contents, until)
     if kind.startswith("image/") or kind == "application/octet-stream":
-        return await worked(model.from_files, [await request.body()], until)
+        return await in_thread(model.from_files, [await request.body()], until)
     raise HTTPException(
         422,
-        f"this kind of content is not understood; got {kind[:60] or 'none'}; "
+        f"unsupported content type; got {kind[:60] or 'none'}; "
         "expected multipart/form-data, an image, or application/json",
     )
 
@@ -175,58 +170,58 @@ def _from_json(body: bytes, model: ServedModel) -> Tensor:
     try:
         content = json.loads(body, parse_constant=_refuse_constant)
     except (ValueError, RecursionError):
-        raise HTTPException(422, "the body is no JSON") from None
+        raise HTTPException(422, "the body is not valid JSON") from None
     if not isinstance(content, dict) or ("inputs" in content) == ("texts" in content):
-        raise HTTPException(422, 'the body has no input; expected {"inputs": [...]} or {"texts": [...]}')
+        raise HTTPException(422, 'the body has no inputs; expected {"inputs": [...]} or {"texts": [...]}')
     if "texts" in content:
         return model.from_texts(content["texts"])
     if not isinstance(content.get("bytes", False), bool):
-        raise HTTPException(422, '"bytes" is neither true nor false')
+        raise HTTPException(422, '"bytes" must be true or false')
     return model.from_numbers(content["inputs"], content.get("bytes", False))
 
 
 def _refuse_constant(name: str) -> Any:
-    raise ValueError(name)  # NaN and infinities are no JSON
+    raise ValueError(name)  # NaN and infinities are not valid JSON
 
 
-def _refuse_clearly(app: fastapi.FastAPI) -> None:
-    """Every refusal is one line of JSON: {"error": …}; nothing tells of our insides."""
+def _add_error_handlers(app: fastapi.FastAPI) -> None:
+    """Answer every error with one line of JSON, {"error": …}, that reveals no internals."""
 
-    def said(status: int, message: str) -> JSONResponse:
+    def reply(status: int, message: str) -> JSONResponse:
         return JSONResponse({"error": message}, status, RETRY if status == 503 else None)
 
     @app.exception_handler(TooLarge)
     async def too_large(request: Request, error: TooLarge) -> JSONResponse:
-        return said(413, str(error))
+        return reply(413, str(error))
 
     @app.exception_handler(RandomSetError)
-    async def refused(request: Request, error: RandomSetError) -> JSONResponse:
-        return said(422, str(error))
+    async def invalid_input(request: Request, error: RandomSetError) -> JSONResponse:
+        return reply(422, str(error))
 
     @app.exception_handler(Busy)
     async def busy(request: Request, error: Busy) -> JSONResponse:
-        return said(503, "too much is waiting; try again in a second")
+        return reply(503, "too many inputs are waiting; try again in a second")
 
     @app.exception_handler(asyncio.TimeoutError)
-    async def late(request: Request, error: Exception) -> JSONResponse:
-        return JSONResponse({"error": "this took too long"}, 503, {**RETRY, "Connection": "close"})
+    async def timed_out(request: Request, error: Exception) -> JSONResponse:
+        return JSONResponse({"error": "the request took too long"}, 503, {**RETRY, "Connection": "close"})
 
     @app.exception_handler(RequestValidationError)
-    async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
+    async def invalid_query(request: Request, error: RequestValidationError) -> JSONResponse:
         first = error.errors()[0]
-        return said(422, f"{'.'.join(map(str, first['loc']))}: {first['msg']}")
+        return reply(422, f"{'.'.join(map(str, first['loc']))}: {first['msg']}")
 
     @app.exception_handler(HTTPException)
-    async def other(request: Request, error: HTTPException) -> JSONResponse:
+    async def http_error(request: Request, error: HTTPException) -> JSONResponse:
         status = error.status_code
-        if status == 400:  # of Starlette's reader of forms
+        if status == 400:  # from Starlette's form parser
             status = 413 if str(error.detail).startswith("Too many") else 422
-        return said(status, str(error.detail))
+        return reply(status, str(error.detail))
 
     @app.exception_handler(ClientDisconnect)
-    async def gone(request: Request, error: ClientDisconnect) -> Response:
-        return Response(status_code=499)  # nobody reads it
+    async def disconnected(request: Request, error: ClientDisconnect) -> Response:
+        return Response(status_code=499)  # for the metrics only
 
     @app.exception_handler(Exception)
-    async def unforeseen(request: Request, error: Exception) -> JSONResponse:
-        return said(500, "something went wrong here; the log of the service tells more")
+    async def internal_error(request: Request, error: Exception) -> JSONResponse:
+        return reply(500, "internal error; see the log of the service")

@@ -1,4 +1,4 @@
-"""Requests that come at the same time go through the network together."""
+"""Batching of concurrent requests."""
 
 from __future__ import annotations
 
@@ -13,37 +13,40 @@ from torch import Tensor
 
 __all__ = ["Batcher", "Busy"]
 
+_Request = tuple[Tensor, "asyncio.Future[list[Any]]"]
+
 
 class Busy(Exception):
-    """So much waits already that a new request would wait too long."""
+    """The queue is full."""
 
 
 class Batcher:
-    """Joins what waits while the network is at work: nobody waits for others to come.
+    """Joins the requests that arrive while the network is busy; an idle network starts at once.
 
     Args:
-        predict: from inputs (n × …) to a list of n answers; it runs in a thread of its own.
-        most: the largest batch.
-        waiting: how many inputs may wait.
-        seen: what to call with the size of every batch.
+        predict: maps inputs (n × …) to a list of n answers; it runs in its own thread.
+        max_batch: the largest batch.
+        max_waiting: the most inputs in the queue.
+        observe: called with the size of every batch.
     """
 
     def __init__(
         self,
         predict: Callable[[Tensor], list[Any]],
-        most: int = 256,
-        waiting: int = 2048,
-        seen: Callable[[int], object] = lambda size: None,
+        max_batch: int = 256,
+        max_waiting: int = 2048,
+        observe: Callable[[int], object] = lambda size: None,
     ) -> None:
-        self.predict, self.most, self.limit, self.seen = predict, most, waiting, seen
+        self.predict, self.observe = predict, observe
+        self.max_batch, self.max_waiting = max_batch, max_waiting
         self.waiting = 0
-        self._queue: deque[tuple[Tensor, asyncio.Future[list[Any]]]] = deque()
+        self._queue: deque[_Request] = deque()
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="prediction")
         self._task: asyncio.Task[None] | None = None
 
     async def submit(self, inputs: Tensor) -> list[Any]:
-        """Return the answers for inputs, computed with those of others."""
-        if self.waiting + len(inputs) > self.limit:
+        """Return the answers for inputs, which may share a batch with other requests."""
+        if self.waiting + len(inputs) > self.max_waiting:
             raise Busy
         future: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
         self._queue.append((inputs, future))
@@ -58,7 +61,7 @@ class Batcher:
             batch = self._next()
             if not batch:
                 continue
-            self.seen(sum(len(inputs) for inputs, _ in batch))
+            self.observe(sum(len(inputs) for inputs, _ in batch))
             try:
                 joined = batch[0][0] if len(batch) == 1 else torch.cat([inputs for inputs, _ in batch])
                 answers = await loop.run_in_executor(self._pool, self.predict, joined)
@@ -67,23 +70,24 @@ class Batcher:
                 if len(batch) == 1:
                     _fail(batch[0][1], error)
                     continue
-                for one in batch:  # one of them is at fault, not all
+                for request in batch:  # one bad request must not fail the others
                     try:
-                        self._give([one], await loop.run_in_executor(self._pool, self.predict, one[0]))
+                        inputs, future = request
+                        self._give([request], await loop.run_in_executor(self._pool, self.predict, inputs))
                     except Exception as own:
-                        _fail(one[1], own)
+                        _fail(future, own)
 
-    def _next(self) -> list[tuple[Tensor, asyncio.Future[list[Any]]]]:
-        """Take requests from the front as long as they fit together; leave out those nobody waits for."""
-        batch: list[tuple[Tensor, asyncio.Future[list[Any]]]] = []
+    def _next(self) -> list[_Request]:
+        """Take compatible requests from the front of the queue, and drop cancelled ones."""
+        batch: list[_Request] = []
         size = 0
         while self._queue:
             inputs, future = self._queue[0]
-            same = not batch or (
-                inputs.dtype == batch[0][0].dtype and inputs.shape[1:] == batch[0][0].shape[1:]
-            )
-            if batch and (size + len(inputs) > self.most or not same):
-                break
+            if batch:
+                first = batch[0][0]
+                alike = inputs.dtype == first.dtype and inputs.shape[1:] == first.shape[1:]
+                if size + len(inputs) > self.max_batch or not alike:
+                    break
             self._queue.popleft()
             self.waiting -= len(inputs)
             if not future.done():
@@ -91,7 +95,7 @@ class Batcher:
                 size += len(inputs)
         return batch
 
-    def _give(self, batch: list[tuple[Tensor, asyncio.Future[list[Any]]]], answers: list[Any]) -> None:
+    def _give(self, batch: list[_Request], answers: list[Any]) -> None:
         start = 0
         for inputs, future in batch:
             if not future.done():
@@ -99,7 +103,7 @@ class Batcher:
             start += len(inputs)
 
     def close(self) -> None:
-        """Let the thread end."""
+        """Stop the thread."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 

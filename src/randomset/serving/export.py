@@ -1,4 +1,4 @@
-"""A trained network as one graph, from raw inputs to `known`: ONNX, or a program of torch.export."""
+"""Export of a trained network as one graph, from raw inputs to `known`: ONNX or torch.export."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+import randomset
 from randomset._core.files import replacing
 from randomset.errors import FileFormatError, MissingPackageError, RandomSetError
 from randomset.evaluation.ood import Threshold
@@ -24,23 +25,23 @@ from randomset.models.random_set import RandomSetNetwork
 __all__ = ["TOLERANCE", "Deployed", "export_onnx", "export_torch"]
 
 TOLERANCE = 1e-4
-"""How far a number of the exported graph may lie from torch's."""
+"""The largest difference allowed between the exported graph and torch."""
 
-_LARGEST = 2**31 - 2**24  # bytes in one file of protocol buffers
+_MAX_PROTOBUF = 2**31 - 2**24  # bytes in a protocol buffer file
 
 SCORES = {"entropy": "entropy", "credal width": "credal_width", "non-specificity": "nonspecificity"}
-"""The scores that a threshold may be of, and their names as attributes of a `RandomSet`."""
+"""The scores that a threshold may use, and the attributes of a `RandomSet` that hold them."""
 
 
 class Deployed(nn.Module):
-    """All that a deployed network computes: raw inputs → what a caller wants to know, by name.
+    """The whole prediction as a module: raw inputs → labels, probabilities, bounds, uncertainties, masses.
 
-    The network's own preprocessing comes first, its calibration and the repair of the masses are inside.
-    Bytes (uint8) are divided by 255, as `predict` does it.
+    Includes the network's preprocessing, its calibration and the repair of the masses. Bytes (uint8) are
+    divided by 255, as in `predict`.
 
     Args:
-        network: a trained one.
-        threshold: what decides `known`; without one there is no such output.
+        network: a trained network.
+        threshold: decides `known`; without one there is no such output.
 
     >>> from randomset import Budget
     >>> network = RandomSetNetwork(nn.Linear(8, 16), Budget.powerset(3)).eval()
@@ -54,7 +55,7 @@ class Deployed(nn.Module):
         super().__init__()
         if threshold is not None and threshold.score not in (*SCORES, "1 - maximum"):
             raise RandomSetError(
-                "the threshold is of a score that a deployed network does not compute",
+                "the threshold uses a score that is not exported",
                 got=threshold.score,
                 expected=f"one of {', '.join(SCORES)}, 1 - maximum",
             )
@@ -63,7 +64,7 @@ class Deployed(nn.Module):
     def forward(self, inputs: Tensor) -> dict[str, Tensor]:
         """Return labels, probabilities with their bounds, uncertainties and masses."""
         answer = self.network.random_set(self.network(inputs))
-        found = {
+        outputs = {
             "label": answer.labels,
             "confidence": answer.confidence,
             "probabilities": answer.pignistic,
@@ -76,13 +77,11 @@ class Deployed(nn.Module):
         if self.threshold is not None:
             name = self.threshold.score
             score = 1 - answer.confidence if name == "1 - maximum" else getattr(answer, SCORES[name])
-            found["known"] = score <= self.threshold.value
-        return found
+            outputs["known"] = score <= self.threshold.value
+        return outputs
 
     def description(self, example: Tensor) -> dict[str, str]:
-        """Return what goes into the metadata of a file, as texts."""
-        import randomset
-
+        """Return the metadata of the file, as strings."""
         budget = self.network.budget.with_universal_set()
         notes = self.network.notes
         threshold = None
@@ -91,9 +90,7 @@ class Deployed(nn.Module):
         return {
             "randomset": randomset.__version__,
             "classes": json.dumps(list(budget.classes), ensure_ascii=False),
-            "sets": json.dumps(
-                [list(budget.names_of(place)) for place in range(len(budget))], ensure_ascii=False
-            ),
+            "sets": json.dumps([list(budget.names_of(i)) for i in range(len(budget))], ensure_ascii=False),
             "threshold": json.dumps(threshold),
             "input": json.dumps(
                 {
@@ -111,70 +108,72 @@ def export_onnx(deployed: Deployed, example: Tensor, path: str | Path) -> float 
     """Write an ONNX file for batches of any size, and compare it with torch if onnxruntime is installed.
 
     Args:
-        deployed: what to write.
-        example: a batch of two inputs or more, as they will come.
-        path: the file; weights beyond 2 GB go into a second one beside it.
+        deployed: the module to export.
+        example: a batch of at least two inputs of the final type and shape.
+        path: the file; weights beyond 2 GB go into a second file beside it.
 
     Returns:
-        The largest difference between a number of onnxruntime and torch's, or None if it was not looked at.
+        The largest difference between onnxruntime and torch, or None if onnxruntime is not installed.
     """
     try:
-        import onnxscript  # noqa: F401  # which brings onnx
+        import onnxscript  # noqa: F401  # requires onnx
     except ImportError:
         raise MissingPackageError("onnxscript", "onnx") from None
     path = Path(path)
-    with _quietly(deployed, example) as expected:
+    with _silenced(deployed, example) as expected:
         program = torch.onnx.export(
             deployed,
             (example,),
             dynamo=True,
-            dynamic_shapes=(_free(example),),
+            dynamic_shapes=(_dynamic_shape(example),),
             input_names=["inputs"],
             output_names=list(expected),
             verbose=False,
         )
     assert program is not None
     program.model.metadata_props.update(deployed.description(example))
-    if sum(t.numel() * t.element_size() for t in deployed.state_dict().values()) > _LARGEST:
+    if sum(t.numel() * t.element_size() for t in deployed.state_dict().values()) > _MAX_PROTOBUF:
         program.save(str(path), external_data=True)
     else:
         with replacing(path) as temporary:
             program.save(str(temporary), external_data=False)
-            return _compared(temporary, example, expected)  # an older file stays if this one is refused
+            return _compared(temporary, example, expected)  # an earlier file stays if this one fails
     return _compared(path, example, expected)
 
 
 def export_torch(deployed: Deployed, example: Tensor, path: str | Path) -> float:
-    """Write a program that `torch.export.load` reads without any of our code; the rest as `export_onnx`."""
+    """Write a program that `torch.export.load` reads without this package; otherwise as `export_onnx`."""
     path = Path(path)
-    deployed = copy.deepcopy(deployed).requires_grad_(False)  # nobody trains the program
-    with _quietly(deployed, example) as expected:
-        program = torch.export.export(deployed, (example,), dynamic_shapes=(_free(example),))
+    deployed = copy.deepcopy(deployed).requires_grad_(False)
+    with _silenced(deployed, example) as expected:
+        program = torch.export.export(deployed, (example,), dynamic_shapes=(_dynamic_shape(example),))
     extra = {"randomset.json": json.dumps(deployed.description(example), ensure_ascii=False)}
     with warnings.catch_warnings(), replacing(path) as temporary:
         warnings.simplefilter("ignore")
         target = io.BytesIO()
         torch.export.save(program, target, extra_files=extra)
         temporary.write_bytes(target.getvalue())
-        again = torch.export.load(io.BytesIO(target.getvalue())).module()
+        loaded = torch.export.load(io.BytesIO(target.getvalue())).module()
         with torch.no_grad():
-            found = again(example[:1])
-        return _checked(_distance({name: value[:1] for name, value in expected.items()}, found))
+            outputs = loaded(example[:1])
+        return _checked(_distance({name: value[:1] for name, value in expected.items()}, outputs))
 
 
-def _free(example: Tensor) -> dict[int, Any]:
-    """Any number of inputs; of tokens also any length."""
-    free: dict[int, Any] = {0: torch.export.Dim("batch", min=1)}
+def _dynamic_shape(example: Tensor) -> dict[int, Any]:
+    """Return the dynamic dimensions: the batch and, for tokens, their number."""
+    dimensions: dict[int, Any] = {0: torch.export.Dim("batch", min=1)}
     if example.dim() == 2 and example.dtype == torch.long:
-        free[1] = torch.export.Dim("tokens", min=2, max=example.shape[1])
-    return free
+        dimensions[1] = torch.export.Dim("tokens", min=2, max=example.shape[1])
+    return dimensions
 
 
 @contextlib.contextmanager
-def _quietly(deployed: Deployed, example: Tensor) -> Iterator[dict[str, Tensor]]:
-    """Give torch's answer for the example; hush the exporters, whose remarks are for their authors."""
+def _silenced(deployed: Deployed, example: Tensor) -> Iterator[dict[str, Tensor]]:
+    """Yield torch's outputs for the example, and silence the exporters."""
     if len(example) < 2:
-        raise RandomSetError("the example is too small", got=f"{len(example)} inputs", expected="2 or more")
+        raise RandomSetError(
+            "the example batch is too small", got=f"{len(example)} inputs", expected="2 or more"
+        )
     deployed.eval()
     with torch.no_grad():
         expected = deployed(example)
@@ -188,7 +187,7 @@ def _quietly(deployed: Deployed, example: Tensor) -> Iterator[dict[str, Tensor]]
             raise RandomSetError(
                 "the network cannot be exported",
                 got=f"{type(error).__name__}: {str(error).strip().splitlines()[0][:200]}",
-                remedy="A backbone whose forward looks at the values of tensors cannot leave Python",
+                remedy="The backbone's forward must not depend on the values of tensors",
             ) from error
         finally:
             logging.getLogger("torch.onnx").setLevel(level)
@@ -203,8 +202,8 @@ def _compared(path: Path, example: Tensor, expected: dict[str, Tensor]) -> float
     worst = 0.0
     for rows in (slice(None), slice(0, 1)):
         answers = session.run(list(expected), {"inputs": example[rows].numpy()})
-        found = {name: torch.from_numpy(value) for name, value in zip(expected, answers, strict=True)}
-        worst = max(worst, _distance({name: value[rows] for name, value in expected.items()}, found))
+        outputs = {name: torch.from_numpy(value) for name, value in zip(expected, answers, strict=True)}
+        worst = max(worst, _distance({name: value[rows] for name, value in expected.items()}, outputs))
     try:
         return _checked(worst)
     except FileFormatError:
@@ -215,13 +214,13 @@ def _compared(path: Path, example: Tensor, expected: dict[str, Tensor]) -> float
 def _checked(distance: float) -> float:
     if not distance <= TOLERANCE:
         raise FileFormatError(
-            "the exported graph gives other numbers than the network", got=f"a difference of {distance:.2g}"
+            "the exported graph differs from the network", got=f"a difference of {distance:.2g}"
         )
     return distance
 
 
-def _distance(expected: dict[str, Tensor], found: dict[str, Tensor]) -> float:
-    """The largest difference of all numbers; labels and `known` may turn where numbers are equal."""
-    pairs = [(value, found[name]) for name, value in expected.items() if value.is_floating_point()]
-    worst = [float((one - other).abs().max()) for one, other in pairs]
-    return max(worst) if all(map(math.isfinite, worst)) else math.inf
+def _distance(expected: dict[str, Tensor], outputs: dict[str, Tensor]) -> float:
+    """Return the largest difference of all floats; labels and `known` may differ in ties."""
+    floats = {name: value for name, value in expected.items() if value.is_floating_point()}
+    largest = [float((value - outputs[name]).abs().max()) for name, value in floats.items()]
+    return max(largest) if all(map(math.isfinite, largest)) else math.inf

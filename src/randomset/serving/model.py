@@ -1,4 +1,4 @@
-"""A run folder as something that answers requests: it reads what strangers send, within limits."""
+"""A run folder as a served model: it reads untrusted inputs within limits, and predicts them."""
 
 from __future__ import annotations
 
@@ -17,25 +17,26 @@ import numpy as np
 import torch
 from torch import Tensor
 
+import randomset
 from randomset._core.files import read_document
-from randomset.data.conversion import converted
-from randomset.data.pictures import pixels_from_picture
+from randomset.backbones.text import load_tokenizer, tokenize
+from randomset.data.images import pixels_from_pil
 from randomset.errors import FileFormatError, MissingPackageError, RandomSetError, ShapeError
 from randomset.evaluation.ood import Threshold
 from randomset.models import load as load_model
-from randomset.serving.answers import Answers, classes_of
+from randomset.serving.answers import Answers
 
 __all__ = ["Answer", "Limits", "ServedModel", "TooLarge"]
 
-_FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF")  # Pillow knows more, some of them through old code
+_FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF")  # other decoders of Pillow are less maintained
 _TOKENIZER = "tokenizer"
-_TOGETHER = 4  # the images of a request may have as many pixels as this many of the largest
-_NUMBER = 24  # bytes of a number in JSON, with room
+_TOTAL = 4  # all images of a request may have this many times the pixels of the largest
+_NUMBER = 24  # bytes of a number in JSON, generously
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How much one request, and all that wait, may ask for."""
+    """Limits on one request (bytes, pixels, batch, seconds) and on all (waiting, requests)."""
 
     bytes: int = 32 * 2**20
     pixels: int = 40_000_000
@@ -46,85 +47,79 @@ class Limits:
 
 
 class TooLarge(RandomSetError):
-    """More than the service takes in one request."""
+    """The request exceeds a limit."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """One prediction of a batch; a thousand classes would make its details long."""
+    """One prediction of a batch; its details, long for many classes, are computed on request."""
 
     batch: Answers
     row: int
     line: dict[str, Any]
 
     def whole(self) -> dict[str, Any]:
-        """Return it with the probabilities and intervals of all classes, and the masses of all sets."""
+        """Return it with the probabilities and intervals of all classes and the masses of all sets."""
         return {**self.line, **self.batch.details(self.row), "intervals": self.batch.intervals(self.row)}
 
 
 class ServedModel:
-    """A trained model with its threshold, and the ways from bytes, numbers and texts to its inputs.
+    """A trained model with its threshold, which reads image files, numbers or texts as inputs.
 
     Args:
         run: the run folder.
-        limits: what a request may ask for.
+        limits: the limits on requests.
     """
 
     def __init__(self, run: Path, limits: Limits | None = None) -> None:
         self.run, self.limits = run, limits or Limits()
         self.model, self.threshold = load_model(run), Threshold.load(run)
-        self.classes = list(classes_of(self.model))
-        notes = self.model.notes
-        self.shape: list[int] = notes.get("input_shape") or []
-        if not self.shape:
-            raise RandomSetError("the run does not tell what its inputs look like", got=str(run))
-        self.largest = float(notes.get("largest_input") or 1)
-        self.kind = {1: "features", 3: "images"}.get(len(self.shape), "arrays")
-        self.tokens: int = notes.get("tokens") or 0
-        if self.tokens:
-            from randomset.backbones.text import load_tokenizer
-
-            self.kind, self.tokenizer = "texts", load_tokenizer(run / _TOKENIZER)
+        self.classes, spec = list(self.model.classes), self.model.input_spec
+        if spec is None:
+            raise RandomSetError("the run does not record the shape of its inputs", got=str(run))
+        self.spec, self.shape, self.kind, self.expected = spec, list(spec.shape), spec.kind, spec.expected
+        self.largest = spec.largest or 1.0
+        self.tokens = spec.shape[0] if spec.tokens else 0
+        if spec.tokens:
+            self.tokenizer = load_tokenizer(run / _TOKENIZER)
         if self.kind == "images":
-            _trust_our_limits()
+            _configure_pillow()
         self.warm()
 
     @property
     def longest_json(self) -> int:
-        """How long a body of JSON may be: reading it holds everything else up."""
+        """The longest body of JSON, in bytes: parsing it blocks the other threads."""
         numbers = _NUMBER * self.limits.batch * math.prod(self.shape)
         return self.limits.bytes if self.tokens else min(self.limits.bytes, max(4 * 2**20, numbers))
 
     def warm(self) -> None:
-        """Predict once, so that the first request need not wait for what torch sets up."""
+        """Predict once, so that the first request does not wait for torch's initialisation."""
         self.answers(torch.full((1, *self.shape), 1) if self.tokens else torch.zeros(1, *self.shape))
 
     # -- inputs ---------------------------------------------------------------------------------
 
     def from_files(self, files: list[bytes], until: float = math.inf) -> Tensor:
-        """Decode images to what the network takes; stop when `time.monotonic()` is past `until`."""
+        """Decode and resize images; give up when `time.monotonic()` is past `until`."""
         self._check_kind("images", "image files")
         self._check_count(len(files))
         pixels = 0
-        for number, content in enumerate(files):  # the heads of files tell before anything is decoded
+        for number, content in enumerate(files):  # headers only: nothing is decoded yet
             with self._opened(number, content) as picture:
                 pixels += picture.width * picture.height
                 self._check_pixels(picture.width * picture.height)
-        self._check_pixels(pixels, _TOGETHER, "the images of a request are too large together")
+        self._check_pixels(pixels, _TOTAL, "the images of the request are too large in total")
         images = []
         for number, content in enumerate(files):
             if time.monotonic() > until:
-                raise asyncio.TimeoutError  # nobody waits for the rest
+                raise asyncio.TimeoutError
             with self._opened(number, content) as picture:
-                images.append(
-                    pixels_from_picture(picture, (self.shape[1], self.shape[2]), self.shape[0] == 1)
-                )
+                images.append(pixels_from_pil(picture, (self.shape[1], self.shape[2]), self.shape[0] == 1))
         return torch.stack(images)
 
     def from_numbers(self, numbers: Any, bytes: bool = False) -> Tensor:
-        """Turn nested lists, one sample or a batch, into inputs; images may be of another size."""
+        """Convert nested lists, one sample or a batch, to inputs; images of another size are resized."""
         if self.kind == "texts":
-            raise ShapeError("the network reads texts", got="numbers", expected='{"texts": [...]}')
+            raise ShapeError("the network expects texts", got="numbers", expected='{"texts": [...]}')
         if isinstance(numbers, list):
             self._check_count(len(numbers), of_numbers=True)
         try:
@@ -132,99 +127,70 @@ class ServedModel:
         except (TypeError, ValueError, OverflowError, RecursionError):
             array = np.array(None)
         if array.dtype.kind not in "iuf":
-            raise ShapeError("the inputs are no regular arrays of numbers", got=type(numbers).__name__)
-        with np.errstate(over="ignore"):  # what is too large for the network becomes infinite, and is refused
+            raise ShapeError("inputs must be a regular array of numbers", got=type(numbers).__name__)
+        with np.errstate(over="ignore"):  # too large becomes infinite, and is refused
             inputs = torch.from_numpy(array.astype(np.float32))
         if not inputs.numel() or not inputs.isfinite().all():
-            raise ShapeError("the inputs hold no numbers, or some that are not finite", got=str(array.shape))
-        inputs = self._batch(inputs)
+            raise ShapeError("inputs must be finite numbers", got=f"an array of shape {array.shape}")
+        inputs = self.spec.batched(inputs)
+        if inputs.dim() != len(self.shape) + 1:
+            raise ShapeError(
+                "wrong input shape for the model",
+                got=str(tuple(array.shape)),
+                expected=self.expected,
+            )
         self._check_count(len(inputs))
         if self.kind == "images":
             self._check_pixels(inputs.shape[2] * inputs.shape[3])
-            top = 255.0 if bytes else max(self.largest, 1.0)
-            if self.largest <= 1.5 and not (inputs.min() >= 0 and inputs.max() <= top):
+            largest = 255.0 if bytes else max(self.largest, 1.0)
+            if self.largest <= 1.5 and not (inputs.min() >= 0 and inputs.max() <= largest):
                 raise ShapeError(
-                    "the pixels are out of range",
+                    "pixels are out of range",
                     got=f"from {inputs.min():g} to {inputs.max():g}",
-                    expected=f"numbers from 0 to {top:g}",
+                    expected=f"numbers from 0 to {largest:g}",
                     remedy="" if bytes else 'For numbers up to 255, send "bytes": true',
                 )
             if bytes and (inputs != inputs.round()).any():
                 raise ShapeError(
-                    "bytes are whole numbers", got=f"{inputs.max():g} at most, and fractions",
+                    "bytes must be whole numbers", got=f"fractions, up to {inputs.max():g}",
                     remedy='For numbers from 0 to 1, leave "bytes" out',
                 )  # fmt: skip
-            inputs = converted(inputs / 255 if bytes else inputs, self.shape)[0]
-        if list(inputs.shape[1:]) != self.shape:
-            raise ShapeError(
-                "the inputs do not fit the network", got=str(tuple(inputs.shape)), expected=self.expected
-            )
-        return inputs
+            inputs = inputs / 255 if bytes else inputs
+        return self.spec.fit(inputs)[0]
 
     def from_texts(self, texts: Any) -> Tensor:
-        """Turn texts into tokens."""
-        from randomset.backbones.text import tokenize
-
+        """Convert texts to tokens."""
         self._check_kind("texts", "texts")
         texts = [texts] if isinstance(texts, str) else texts
         if not isinstance(texts, list) or not texts or not all(isinstance(text, str) for text in texts):
-            raise ShapeError("these are no texts", got=type(texts).__name__, expected="a list of strings")
+            raise ShapeError("texts must be strings", got=type(texts).__name__, expected="a list of strings")
         self._check_count(len(texts))
         return tokenize(texts, self.tokenizer, self.tokens)
 
-    @property
-    def expected(self) -> str:
-        """What an input looks like, in words."""
-        if self.kind == "texts":
-            return "texts"
-        return (
-            " × ".join(["n", *map(str, self.shape)]) + f" {'images' if self.kind == 'images' else 'numbers'}"
-        )
-
-    def _batch(self, inputs: Tensor) -> Tensor:
-        """Give a single sample, or a grey image without a channel, the dimensions that it lacks."""
-        if self.kind == "images" and inputs.dim() == 2:
-            inputs = inputs[None]
-        if inputs.dim() == len(self.shape):
-            several = self.kind == "images" and self.shape[0] == 1 and len(inputs) > 1
-            inputs = inputs[:, None] if several else inputs[None]  # grey images need no channel
-        if self.kind == "images" and inputs.dim() == 4 and inputs.shape[1] not in (1, 3, 4):
-            raise ShapeError(
-                "images have 1, 3 or 4 channels", got=str(tuple(inputs.shape)), expected=self.expected
-            )
-        if inputs.dim() != len(self.shape) + 1:
-            raise ShapeError(
-                "the inputs do not fit the network", got=str(tuple(inputs.shape)), expected=self.expected
-            )
-        return inputs
-
     @contextmanager
     def _opened(self, number: int, content: bytes) -> Iterator[Any]:
-        """Open an image file; what cannot be read, now or while it is decoded, is the sender's mistake."""
+        """Open an image file; report errors, also those while it is decoded, as errors of the request."""
         try:
             from PIL import Image
         except ImportError:
             raise MissingPackageError("pillow", "serve") from None
-        place = f"file {number + 1}"
+        name = f"file {number + 1}"
         try:
             with Image.open(io.BytesIO(content), formats=_FORMATS) as picture:
                 yield picture
         except (TooLarge, asyncio.TimeoutError):
             raise
         except (MemoryError, Image.DecompressionBombError):
-            raise TooLarge("an image is too large", got=place) from None
-        except Exception as error:  # Pillow's readers raise errors of many kinds on broken files
-            why = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
-            why = "no image" if "cannot identify" in why else why
-            raise ShapeError(
-                "a file is no image that can be read",
-                got=f"{place}: {why}",
-                expected=", ".join(_FORMATS),
-            ) from None
+            raise TooLarge("an image is too large", got=name) from None
+        except Exception as error:  # Pillow's decoders raise many kinds on broken files
+            cause = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
+            cause = "not an image" if "cannot identify" in cause else cause
+            expected = ", ".join(_FORMATS)
+            raise ShapeError("cannot read an image", got=f"{name}: {cause}", expected=expected) from None
 
     def _check_kind(self, kind: str, what: str) -> None:
         if self.kind != kind:
-            raise ShapeError(f"the network takes no {what}", got=what, expected=self.expected)
+            raise ShapeError(f"the network does not accept {what}", got=what, expected=self.expected)
 
     def _check_count(self, count: int, of_numbers: bool = False) -> None:
         if not count:
@@ -241,14 +207,12 @@ class ServedModel:
     # -- answers --------------------------------------------------------------------------------
 
     def answers(self, inputs: Tensor) -> list[Answer]:
-        """Predict a batch: label, probability, interval, uncertainties, known; the details on request."""
-        found = Answers(self.model, inputs, len(inputs), threshold=self.threshold)
-        return [Answer(found, row, line) for row, line in enumerate(found)]
+        """Predict a batch: label, probability, interval, uncertainties, known; details on request."""
+        batch = Answers(self.model, inputs, len(inputs), threshold=self.threshold)
+        return [Answer(batch, row, line) for row, line in enumerate(batch)]
 
     def about(self) -> dict[str, Any]:
-        """Say what the model is: classes, sets, inputs, threshold, what was measured."""
-        import randomset
-
+        """Return a description of the model: classes, sets, inputs, threshold, metrics and limits."""
         model, threshold = self.model, self.threshold
         network: Any = model if model.bounded else None
         family = None if network is None else network.budget.with_universal_set()
@@ -268,17 +232,17 @@ class ServedModel:
 
     def _measured(self) -> dict[str, Any]:
         try:
-            found = read_document(self.run / "test.json", "randomset.test", 1, "the test")
+            document = read_document(self.run / "test.json", "randomset.test", 1, "the test")
         except FileFormatError:
             return {}
-        return {name: value for name, value in found.items() if name not in ("format", "version")}
+        return {name: value for name, value in document.items() if name not in ("format", "version")}
 
 
-def _trust_our_limits() -> None:
-    """Let the limits of the service decide what is too large, not Pillow's; hush its remarks on odd files."""
+def _configure_pillow() -> None:
+    """Replace Pillow's limit on pixels with the service's, and silence its warnings."""
     try:
         from PIL import Image
     except ImportError:
-        return  # said when a file comes
+        return  # an error when a file arrives
     Image.MAX_IMAGE_PIXELS = None
-    warnings.filterwarnings("ignore", module=r"PIL\.")  # once: filters are no affair of threads
+    warnings.filterwarnings("ignore", module=r"PIL\.")  # here, since filters are not thread-safe

@@ -1,4 +1,4 @@
-"""What `POST /predict` takes and answers, for machines: the parts of OpenAPI that FastAPI cannot guess."""
+"""The OpenAPI description of `POST /predict`, which FastAPI cannot infer."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ BODY = {
                     "type": "object",
                     "properties": {
                         "inputs": {"description": "one sample or a batch, as nested lists of numbers"},
-                        "bytes": {"type": "boolean", "description": "pixels are from 0 to 255, not to 1"},
+                        "bytes": {
+                            "type": "boolean",
+                            "description": "pixels range from 0 to 255 instead of 0 to 1",
+                        },
                         "texts": {"type": "array", "items": {"type": "string"}},
                     },
                 }
@@ -34,22 +37,25 @@ BODY = {
         },
     }
 }
-_ONE = {"type": "number"}
+_NUMBER = {"type": "number"}
 _PREDICTION: dict[str, Any] = {
     "label": {"type": "string"},
-    **{name: _ONE for name in ("confidence", "lower", "upper", "credal_width", "entropy")},
-    "known": {"type": ["boolean", "null"], "description": "by the run's threshold; null if it has none"},
+    **{name: _NUMBER for name in ("confidence", "lower", "upper", "credal_width", "entropy")},
+    "known": {
+        "type": ["boolean", "null"],
+        "description": "whether the threshold of the run accepts the input; null without a threshold",
+    },
     "probabilities": {
         "type": "object",
-        "additionalProperties": _ONE,
-        "description": "with masses=true, as all below",
+        "additionalProperties": _NUMBER,
+        "description": "this and the following fields only with masses=true",
     },
-    "intervals": {"type": "object", "additionalProperties": {"type": "array", "items": _ONE}},
+    "intervals": {"type": "object", "additionalProperties": {"type": "array", "items": _NUMBER}},
     "masses": {
         "type": "array",
         "items": {
             "type": "object",
-            "properties": {"set": {"type": "array", "items": {"type": "string"}}, "mass": _ONE},
+            "properties": {"set": {"type": "array", "items": {"type": "string"}}, "mass": _NUMBER},
         },
     },
 }
@@ -63,7 +69,7 @@ def _described(description: str, properties: dict[str, Any]) -> dict[str, Any]:
 _ERROR = {"error": {"type": "string"}}
 REPLIES: dict[int | str, dict[str, Any]] = {
     200: _described(
-        "a prediction for each input, in order",
+        "one prediction per input, in order",
         {
             "predictions": {
                 "type": "array",
@@ -75,8 +81,8 @@ REPLIES: dict[int | str, dict[str, Any]] = {
             }
         },
     ),
-    403: _described("asked by a name that is not the service's", _ERROR),
-    413: _described("more than the service takes in one request", _ERROR),
-    422: _described("what came cannot be read, or does not fit the network", _ERROR),
+    403: _described("the host name or the origin is not allowed", _ERROR),
+    413: _described("the request exceeds a limit", _ERROR),
+    422: _described("the input cannot be read or does not match the network", _ERROR),
     503: _described("busy; try again later", _ERROR),
 }

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torchmetrics import MeanMetric
 
 from randomset._core.batches import as_floating, call_with, feature_tensor, split_batch
+from randomset.backbones.inputs import InputSpec
 from randomset.errors import LabelError, RandomSetError, ShapeError
 from randomset.models.calibration_error import NUM_BINS, calibration_gaps
 from randomset.training.augmentation import shifted_and_flipped
@@ -44,6 +45,8 @@ class Engine(lightning.LightningModule):
         self._begun = False
         self.first_loss: Tensor | None = None
         """Loss of the first batch, before the first update."""
+        self.input_spec: InputSpec | None = None
+        """The form of the first batch of inputs."""
         self.ignored = getattr(loss, "ignore_index", -100)
         self.means = nn.ModuleDict()
         self.gaps = torch.zeros(NUM_BINS + 1, dtype=torch.double)
@@ -55,6 +58,8 @@ class Engine(lightning.LightningModule):
         """Return the loss of a batch."""
         self._seed(self.current_epoch, batch_idx, self.global_rank)
         inputs, labels, weight = self._parts(batch)
+        if self.input_spec is None and isinstance(inputs, Tensor):
+            self.input_spec = InputSpec.of(inputs)
         if (self.recipe.shift or self.recipe.flip) and isinstance(inputs, Tensor) and inputs.dim() == 4:
             inputs = shifted_and_flipped(inputs, self.recipe.shift, self.recipe.flip)
         given = call_with(self.module, inputs)

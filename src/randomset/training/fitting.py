@@ -13,9 +13,9 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from randomset._core.batches import usual_workers
-from randomset._core.locks import alone_in_out
+from randomset._core.locks import locks_out_folder
 from randomset._core.progress import on_terminal
-from randomset._core.torchvision import before_others
+from randomset._core.torchvision import import_torchvision_first
 from randomset.errors import (
     FileFormatError,
     LabelError,
@@ -23,6 +23,7 @@ from randomset.errors import (
     RandomSetError,
     RandomSetWarning,
 )
+from randomset.models.base import Classifier
 from randomset.models.temperature import CalibrationReport
 from randomset.training.environment import loggers, preserve_random_state, quiet_lightning
 from randomset.training.loaders import (
@@ -33,13 +34,14 @@ from randomset.training.loaders import (
     validation_loader,
 )
 from randomset.training.precision import chosen_precision
+from randomset.training.preparation import spec_for
 from randomset.training.recipe import Recipe
 from randomset.training.report import FitReport, TrainingStopped
 
 __all__ = ["fit"]
 
 
-@alone_in_out
+@locks_out_folder
 def fit(
     network: nn.Module,
     train: Any,
@@ -91,7 +93,7 @@ def fit(
         precision: one of Lightning's names; None takes mixed precision where the device has it.
         trainer_options: further arguments of `lightning.Trainer`: devices, strategy, logger, callbacks, …
     """
-    before_others()
+    import_torchvision_first()
     try:
         import lightning
     except ImportError:
@@ -194,8 +196,11 @@ def fit(
         calibration = _calibrated(network, held_out, loss, progress, insist=bool(calibrated))
     report = FitReport(history, folder, calibration, plan.epochs, keep)
     _warn_of_divergence(history, engine.first_loss)
-    if folder is not None and hasattr(network, "save") and trainer.is_global_zero:
-        network.save(folder)  # type: ignore[operator]
+    if isinstance(network, Classifier):
+        if engine.input_spec is not None and "input_shape" not in network.notes:
+            network.notes |= spec_for(network.preprocess, engine.input_spec).to_notes()
+        if folder is not None and trainer.is_global_zero:
+            network.save(folder)
     return report
 
 

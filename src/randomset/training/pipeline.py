@@ -5,21 +5,24 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from randomset._core.locks import alone_in_out
+from randomset._core.locks import locks_out_folder
+from randomset.backbones.inputs import InputSpec
 from randomset.belief.budget import Budget
-from randomset.budgeting.budgeter import Budgeter
 from randomset.errors import RandomSetError
 from randomset.models.base import Classifier
 from randomset.models.registry import classifier_class
 from randomset.training.config import TrainConfig
 from randomset.training.job import Job
-from randomset.training.preparation import backbone_for, log_pretrained_inputs, preprocess_for
+from randomset.training.preparation import backbone_for, log_pretrained_inputs, preprocess_for, spec_for
 from randomset.training.report import FitReport
+
+if TYPE_CHECKING:
+    from randomset.budgeting.budgeter import Budgeter
 
 __all__ = ["TrainResult", "train"]
 
@@ -39,7 +42,7 @@ class TrainResult:
     budgeter: Budgeter | None
 
 
-@alone_in_out
+@locks_out_folder
 def train(
     config: TrainConfig,
     inputs: Tensor,
@@ -114,6 +117,7 @@ def train(
     model = cls.train_on(job)
     if config.freeze:
         job.mount(model)
+    model.notes = spec_for(job.preprocess, InputSpec.of(inputs[:256], classes)).to_notes()
     artifacts, reports = job.artifacts, job.reports
     return TrainResult(
         model.eval(), reports.get(""), reports.get("first"), artifacts.get("plain"), artifacts.get("budgeter")

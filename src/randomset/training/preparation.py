@@ -19,6 +19,7 @@ from torch.utils.data import Subset, TensorDataset
 from randomset import backbones
 from randomset._core.files import save_tensors
 from randomset.backbones.base import LibraryBackbone
+from randomset.backbones.inputs import InputSpec
 from randomset.backbones.preprocessing import Standardise
 from randomset.backbones.weights import load_weights_into, read_weights
 from randomset.budgeting.features import extract_features
@@ -34,6 +35,7 @@ __all__ = [
     "log_pretrained_inputs",
     "preprocess_for",
     "scaled_features",
+    "spec_for",
 ]
 
 
@@ -144,6 +146,11 @@ def preprocess_for(backbone: nn.Module, inputs: Tensor, rows: Tensor | None = No
     if inputs.shape[1] != len(mean):  # grey images, repeated for a network trained on colour
         mean, std = mean.mean().expand(inputs.shape[1]), std.mean().expand(inputs.shape[1])
     return Standardise(mean, std)
+
+
+def spec_for(preprocess: nn.Module | None, spec: InputSpec) -> InputSpec:
+    """Return the specification for a model with this preprocessing: `Standardise` divides bytes by 255."""
+    return spec.scaled() if isinstance(preprocess, Standardise) else spec
 
 
 def log_pretrained_inputs(backbone: nn.Module) -> None:

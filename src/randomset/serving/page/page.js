@@ -4,67 +4,67 @@ const find = (id) => document.getElementById(id);
 const NS = "http://www.w3.org/2000/svg";
 const state = { model: null, base: null, drawn: false, blob: null, share: 0.75, noise: null, trace: new Map(), subject: 0, busy: false, again: false, work: 0 };
 
-// -- asking ------------------------------------------------------------------------------------
+// -- requests ----------------------------------------------------------------------------------
 
 async function ask(body, kind) {
   const sent = { method: "POST", headers: { "Content-Type": kind }, body };
-  const reply = await fetch("/predict?masses=true", sent).catch(() => { throw new Error("the service does not answer"); });
-  const content = await reply.json().catch(() => ({ error: `the service answered ${reply.status}` }));
+  const reply = await fetch("/predict?masses=true", sent).catch(() => { throw new Error("The service is not responding."); });
+  const content = await reply.json().catch(() => ({ error: `The service returned status ${reply.status}.` }));
   if (!reply.ok) throw new Error(content.error);
   return content.predictions[0];
 }
 
-/** One request at a time; while it is under way, only the latest wish is kept. Who has moved on to another subject gets no old answer. */
-async function refresh(make) {
+/** Send one request at a time, and meanwhile keep only the latest one. Answers for an earlier subject are dropped. */
+async function rereset(make) {
   if (state.busy) { state.again = make; return; }
   state.busy = true;
-  atWork(1);
+  changeWork(1);
   const subject = state.subject;
   try {
     const [body, kind] = await make();
     const answer = body === null ? null : await ask(body, kind);
     if (answer !== null && subject === state.subject) show(answer);
   } catch (error) {
-    if (subject === state.subject) complain(error.message);
+    if (subject === state.subject) showError(error.message);
   }
   state.busy = false;
   if (state.again) {
     const next = state.again;
     state.again = false;
-    refresh(next);
+    rereset(next);
   }
-  atWork(-1);
+  changeWork(-1);
 }
 
-function atWork(change) {
+function changeWork(change) {
   state.work += change;
   find("answer").ariaBusy = String(state.work > 0);
 }
 
-// -- showing -----------------------------------------------------------------------------------
+// -- results -----------------------------------------------------------------------------------
 
 function element(tag, className, text) {
-  const made = document.createElement(tag);
-  if (className) made.className = className;
-  if (text !== undefined) made.textContent = text;
-  return made;
+  const node = document.createElement(tag);
+  if (className) node.className = className;
+  if (text !== undefined) node.textContent = text;
+  return node;
 }
 
 function shape(tag, attributes) {
-  const made = document.createElementNS(NS, tag);
-  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-  return made;
+  const node = document.createElementNS(NS, tag);
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+  return node;
 }
 
-/** There is nothing to look at any more. */
-function forget() {
+/** Remove the prediction when there is no input. */
+function clearAnswer() {
   state.subject += 1;
   state.again = false;
   find("bars").hidden = true;
-  find("answer").replaceChildren(element("p", "hint", "Give it something to look at."));
+  find("answer").replaceChildren(element("p", "hint", "Enter an input to see its prediction."));
 }
 
-function complain(message) {
+function showError(message) {
   find("answer").replaceChildren(element("p", "error", message));
   find("bars").hidden = true;
 }
@@ -73,7 +73,7 @@ function show(answer) {
   const parts = [element("p", "label", answer.label)];
   if (answer.known !== null) {
     const known = answer.known;
-    parts.push(element("span", `badge ${known ? "known" : "unknown"}`, known ? "the model knows this" : "unlike what the model knows"));
+    parts.push(element("span", `badge ${known ? "known" : "unknown"}`, known ? "known" : "unknown: unlike the training data"));
   }
   const bounds = answer.lower === undefined ? "" : `, between ${answer.lower.toFixed(2)} and ${answer.upper.toFixed(2)}`;
   parts.push(element("p", "words", `Probability ${answer.confidence.toFixed(2)}${bounds}. Entropy ${answer.entropy.toFixed(2)} bits` +
@@ -86,15 +86,15 @@ function show(answer) {
     return bar(name, low, high, p, name in answer.intervals ? `${p.toFixed(2)} in [${low.toFixed(2)}, ${high.toFixed(2)}]` : p.toFixed(2));
   }));
   const bounded = Object.keys(answer.intervals).length > 0;
-  find("intervals").previousElementSibling.textContent = `Probability of each class${bounded ? ", from its lower to its upper bound" : ""}`;
-  const masses = (answer.masses || []).filter((one) => one.mass >= 0.001).sort((a, b) => b.mass - a.mass).slice(0, 8);
+  find("intervals").previousElementSibling.textContent = `Probability of each class${bounded ? ", with its lower and upper bound" : ""}`;
+  const masses = (answer.masses || []).filter(({ mass }) => mass >= 0.001).sort((a, b) => b.mass - a.mass).slice(0, 8);
   const count = state.model.classes.length;
   find("masses").replaceChildren(...masses.flatMap(({ set, mass }) => {
     const name = set.length === count && count > 1 ? "any class" : `{${set.join(", ")}}`;
     return bar(name, 0, mass, mass, mass.toFixed(3));
   }));
   find("masses").previousElementSibling.hidden = !masses.length;
-  remember(answer.entropy);
+  plotTrace(answer.entropy);
 }
 
 function bar(name, low, high, mark, text) {
@@ -109,15 +109,15 @@ function bar(name, low, high, mark, text) {
   return [label, svg, element("span", "value", text)];
 }
 
-/** Draw the entropy at every rotation that was tried on this image. */
-function remember(entropy) {
+/** Plot the entropy at every rotation tried on this image. */
+function plotTrace(entropy) {
   if (state.model.input.kind !== "images") return;
   state.trace.set(Number(find("rotation").value), entropy);
   const box = find("trace-box");
   box.hidden = state.trace.size < 2;
   if (box.hidden) return;
-  const most = Math.log2(state.model.classes.length) || 1;
-  const at = (turn, value) => [10 + (turn + 180) / 360 * 260, 65 - 60 * value / most];
+  const largest = Math.log2(state.model.classes.length) || 1;
+  const at = (turn, value) => [10 + (turn + 180) / 360 * 260, 65 - 60 * value / largest];
   const points = [...state.trace].sort((a, b) => a[0] - b[0]).map(([turn, value]) => at(turn, value));
   const parts = [shape("polyline", { class: "line", points: points.map((p) => p.join(",")).join(" ") })];
   parts.push(...points.map(([x, y]) => shape("circle", { class: "dot", cx: x, cy: y, r: 2.5 })));
@@ -146,8 +146,8 @@ function blank(width, height) {
   return canvas;
 }
 
-/** Begin anew with an empty board, or with an image in its own size. */
-function fresh(picture = null, blob = null) {
+/** Start over with an empty board, or with an image in its original size. */
+function reset(picture = null, blob = null) {
   const board = find("board");
   state.subject += 1;
   state.drawn = picture === null;
@@ -156,16 +156,16 @@ function fresh(picture = null, blob = null) {
   state.trace.clear();
   find("trace-box").hidden = true;
   find("rotation").value = find("noise").value = 0;
-  labels();
+  showSliderValues();
 }
 
-function labels() {
+function showSliderValues() {
   find("rotation-value").value = `${find("rotation").value}°`;
   find("noise-value").value = `${find("noise").value} %`;
 }
 
-/** The part of the board that holds ink, as [x, y, side]. */
-function inked() {
+/** The square around the drawing, as [x, y, side]; null on an empty board. */
+function drawingBox() {
   const { width, height } = state.base;
   const pixels = state.base.getContext("2d").getImageData(0, 0, width, height).data;
   let [left, top, right, bottom] = [width, height, -1, -1];
@@ -181,7 +181,7 @@ function inked() {
   return [(left + right + 1 - side) / 2, (top + bottom + 1 - side) / 2, side];
 }
 
-/** Copy a part of a canvas, smaller by halves, so that thin lines do not vanish between the pixels. */
+/** Copy a part of a canvas, halving it repeatedly so that thin lines survive. */
 function shrunk(from, [x, y, wide, high], width) {
   let picture = blank(Math.round(wide), Math.round(high));
   picture.getContext("2d").drawImage(from, x, y, wide, high, 0, 0, picture.width, picture.height);
@@ -193,8 +193,8 @@ function shrunk(from, [x, y, wide, high], width) {
   return picture;
 }
 
-/** Put the image as the network gets it into a small canvas: turned, with noise, drawings in the middle. */
-function seen() {
+/** Draw the image for the network into the small canvas: rotated, with noise, drawings centred. */
+function drawNetworkInput() {
   const [, height, width] = state.model.input.shape;
   const small = find("seen");
   small.width = width;
@@ -204,10 +204,10 @@ function seen() {
   pen.fillRect(0, 0, width, height);
   let [wide, high, part] = [width, height, null];
   if (state.drawn) {
-    const found = inked();
-    if (found === null) return false;
+    const box = drawingBox();
+    if (box === null) return false;
     wide = high = state.share * Math.min(width, height);
-    part = [found[0], found[1], found[2], found[2]];
+    part = [...box, box[2]];
   } else {
     part = middle(state.base, width / height);
   }
@@ -233,7 +233,7 @@ function seen() {
   return true;
 }
 
-/** The largest part in the middle of a canvas that has these proportions. */
+/** The largest centred part of a canvas with these proportions. */
 function middle({ width, height }, proportion) {
   const wide = Math.min(width, height * proportion), high = Math.min(height, width / proportion);
   return [(width - wide) / 2, (height - high) / 2, wide, high];
@@ -250,28 +250,28 @@ function predictImage() {
   pen.rotate(turn * Math.PI / 180);
   pen.drawImage(state.base, ...middle(state.base, width / height), -width / 2, -height / 2, width, height);
   pen.restore();
-  const some = seen();
-  const untouched = !turn && !Number(find("noise").value) ? state.blob : null; // goes as it is, so that the answer is that of the file
-  refresh(async () => {
-    if (!some) return [null, ""];
+  const drawn = drawNetworkInput();
+  const untouched = !turn && !Number(find("noise").value) ? state.blob : null; // sent unchanged, so that the prediction is that of the file
+  rereset(async () => {
+    if (!drawn) return [null, ""];
     const blob = untouched || await new Promise((done) => find("seen").toBlob(done, "image/png"));
     return [blob, blob.type || "application/octet-stream"];
   });
 }
 
 async function open(blob) {
-  atWork(1);
+  changeWork(1);
   try {
     const picture = await createImageBitmap(blob);
-    const scale = Math.min(1, 1024 / Math.max(picture.width, picture.height)); // enough to turn it
+    const scale = Math.min(1, 1024 / Math.max(picture.width, picture.height)); // enough for rotation
     const canvas = blank(Math.max(1, Math.round(picture.width * scale)), Math.max(1, Math.round(picture.height * scale)));
     canvas.getContext("2d").drawImage(picture, 0, 0, canvas.width, canvas.height);
-    fresh(canvas, blob);
+    reset(canvas, blob);
     predictImage();
   } catch {
-    complain("this is no image that can be read");
+    showError("This file is not a readable image.");
   }
-  atWork(-1);
+  changeWork(-1);
 }
 
 function prepareImages() {
@@ -285,7 +285,7 @@ function prepareImages() {
     canvas.style.width = `calc(var(${name}) * ${wide / longest})`;
     canvas.style.height = `calc(var(${name}) * ${high / longest})`;
   }
-  fresh();
+  reset();
   let last = null;
   const place = (event) => {
     const box = board.getBoundingClientRect();
@@ -293,7 +293,7 @@ function prepareImages() {
   };
   board.addEventListener("pointerdown", (event) => {
     event.preventDefault();
-    if (!state.drawn || Number(find("rotation").value) || Number(find("noise").value)) fresh();
+    if (!state.drawn || Number(find("rotation").value) || Number(find("noise").value)) reset();
     board.setPointerCapture(event.pointerId);
     last = place(event);
     stroke(last, last);
@@ -317,12 +317,12 @@ function prepareImages() {
     state.trace.clear();
     predictImage();
   }
-  find("rotation").addEventListener("input", () => { labels(); predictImage(); });
-  find("noise").addEventListener("input", () => { labels(); state.trace.clear(); predictImage(); });
+  find("rotation").addEventListener("input", () => { showSliderValues(); predictImage(); });
+  find("noise").addEventListener("input", () => { showSliderValues(); state.trace.clear(); predictImage(); });
   find("clear").addEventListener("click", () => {
-    fresh();
+    reset();
     predictImage();
-    forget();
+    clearAnswer();
   });
   find("file").addEventListener("change", (event) => { if (event.target.files[0]) open(event.target.files[0]); event.target.value = ""; });
   document.addEventListener("dragover", (event) => { event.preventDefault(); board.classList.add("over"); });
@@ -336,7 +336,7 @@ function prepareImages() {
     const file = [...event.clipboardData.files][0];
     if (file) open(file);
   });
-  seen();
+  drawNetworkInput();
   showSamples();
 }
 
@@ -346,7 +346,7 @@ async function showSamples() {
   for (const { png, label } of samples) {
     const image = element("img");
     image.src = `data:image/png;base64,${png}`;
-    image.alt = label ? `a sample of ${label}` : "a sample";
+    image.alt = label ? `sample of class ${label}` : "sample";
     const button = element("button");
     button.type = "button";
     button.append(image);
@@ -359,7 +359,7 @@ async function showSamples() {
   if (shares.length) state.share = Math.min(Math.max(shares.reduce((a, b) => a + b) / shares.length, 0.5), 1);
 }
 
-/** How much of its frame the ink of a sample fills: drawings are brought to the same size. */
+/** The share of its frame that a sample fills: drawings are scaled to the same share. */
 function share(image) {
   const canvas = document.createElement("canvas");
   canvas.width = image.naturalWidth || 1;
@@ -379,7 +379,7 @@ function share(image) {
 
 // -- texts and numbers -------------------------------------------------------------------------
 
-/** Numbers in a row as nested lists of a shape. */
+/** Reshape a flat list of numbers to nested lists. */
 function shaped(numbers, [size, ...rest]) {
   if (!rest.length) return numbers;
   const step = Math.ceil(numbers.length / size);
@@ -393,9 +393,9 @@ function prepareWords(kind) {
   let timer = 0;
   find("text").addEventListener("input", () => {
     clearTimeout(timer);
-    timer = setTimeout(() => refresh(async () => {
+    timer = setTimeout(() => rereset(async () => {
       const text = find("text").value.trim();
-      if (!text) { forget(); return [null, ""]; }
+      if (!text) { clearAnswer(); return [null, ""]; }
       const body = numbers ? { inputs: [shaped(text.split(/[\s,;]+/).map(Number), state.model.input.shape)] } : { texts: [text] };
       return [JSON.stringify(body), "application/json"];
     }), 200);
@@ -408,14 +408,14 @@ async function start() {
   try {
     state.model = await (await fetch("/model")).json();
   } catch {
-    find("about").textContent = "The service does not answer.";
+    find("about").textContent = "The service is not responding.";
     return;
   }
   const { classes, sets, metrics, input } = state.model;
-  const some = classes.length > 8 ? `${classes.slice(0, 8).join(", ")} …` : classes.join(", ");
-  const accuracy = metrics.accuracy === undefined ? "" : ` It was right on ${(100 * metrics.accuracy).toFixed(1)} % of ${metrics.samples} test samples.`;
-  const larger = sets.filter((one) => one.length > 1).length;
-  find("about").textContent = `The model tells ${classes.length} classes apart (${some})${larger ? ` and weighs ${larger} sets of several` : ""}.${accuracy}`;
+  const names = classes.length > 8 ? `${classes.slice(0, 8).join(", ")}, …` : classes.join(", ");
+  const accuracy = metrics.accuracy === undefined ? "" : ` It classified ${(100 * metrics.accuracy).toFixed(1)} % of ${metrics.samples} test samples correctly.`;
+  const larger = sets.filter((set) => set.length > 1).length;
+  find("about").textContent = `The model distinguishes ${classes.length} classes (${names})${larger ? ` and assigns mass to ${larger} sets of several classes` : ""}.${accuracy}`;
   if (input.kind === "images") prepareImages();
   else prepareWords(input.kind);
 }

@@ -1,0 +1,223 @@
+"""Many runs in one folder: each is trained once and measured once."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import torch
+
+from randomset._core.checks import is_number
+from randomset._core.files import expanded, read_document, write_document
+from randomset._core.locks import lock_folder
+from randomset.errors import FileFormatError
+from randomset.evaluation.comparison import Comparison
+from randomset.evaluation.result import Evaluation
+from randomset.evaluation.timing import in_turns
+from randomset.models.registry import classifier_class, methods
+from randomset.runs.consistency import check_data, check_settings
+from randomset.runs.evaluation import evaluate_run
+from randomset.runs.run import Run
+from randomset.runs.training import train_run
+from randomset.training.config import TrainConfig
+
+__all__ = ["MEASURED", "RunStore", "base_method", "time_to_go"]
+
+logger = logging.getLogger(__name__)
+
+_MEASURED, _TIMES = "randomset.measured", "randomset.times"
+MEASURED = "comparison"
+"""The folder in a run with what was measured for a comparison; `randomset evaluate` writes elsewhere."""
+
+Draw = Callable[[Evaluation, Path], object]
+
+
+class RunStore:
+    """Runs in a folder, by method and seed.
+
+    Args:
+        folder: where the runs are stored; finished runs are not trained again.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = expanded(folder)
+
+    def run(self, config: TrainConfig) -> Run:
+        """Return the run of a configuration, trained or not."""
+        return Run(self.folder / config.method / f"seed-{config.seed}")
+
+    def title(self, config: TrainConfig) -> str:
+        """Return the name of a run in messages."""
+        return f"{config.method}, seed {config.seed}"
+
+    def complete_methods(self, seeds: int) -> list[str]:
+        """Return the methods that were trained with every seed."""
+        configs = {name: [TrainConfig(method=name, seed=seed) for seed in range(seeds)] for name in methods()}
+        return [name for name in configs if all(self.run(config).is_trained for config in configs[name])]
+
+    def check_same(self, configs: Sequence[TrainConfig], contents: str | None = None) -> None:
+        """Reject stored runs with other settings, or with data of another fingerprint if one is given."""
+        for config in configs:
+            check_settings(self.run(config), config)
+        if contents is not None:
+            for config in configs:
+                check_data(self.run(config), config, contents)
+
+    # -- training -------------------------------------------------------------------------------
+
+    def train(self, configs: Sequence[TrainConfig], then: float = 0.0) -> list[Run]:
+        """Train the runs that are missing, resume those that were interrupted; return all of them.
+
+        Progress is logged with an estimate of the time to go, to which `then` adds what follows the training,
+        in seconds.
+        """
+        unique = list(dict.fromkeys(configs))
+        ordered = sorted(unique, key=lambda config: base_method(config) is not None)
+        missing = [config.checked() for config in ordered if not self.run(config).is_trained]
+        for number, config in enumerate(missing):
+            expected = self._expected(missing[number:], unique)
+            left = time_to_go(None if expected is None else expected + then)
+            place = ordered.index(config) + 1
+            logger.info(f"Model {place} of {len(ordered)}: {self.title(config)}{left}")
+            self.trained(config)
+        return [self.run(config) for config in configs]
+
+    def trained(self, config: TrainConfig) -> Run:
+        """Return a trained run; train it if it is missing, resume it if it was interrupted."""
+        run = self.run(config)
+        if run.is_trained:
+            return run
+        base = None if config.freeze else self.base(config)
+        try:
+            with lock_folder(run.folder):
+                self._train(config, run.folder, None if base is None else base.folder)
+            return run
+        except FileFormatError as error:
+            if not (run.folder / "checkpoints").exists():
+                raise
+            raise FileFormatError(f"{error}. To train it again, delete {run.folder}") from None
+
+    def _train(self, config: TrainConfig, folder: Path, base: Path | None) -> None:
+        resume = any((folder / name).exists() for name in ("config.json", "first"))
+        train_run(config, folder, resume=resume, base=base)
+
+    def base(self, config: TrainConfig) -> Run | None:
+        """Return the trained run that a method can build on, such as temperature scaling on softmax's."""
+        method = base_method(config)
+        run = None if method is None else self.run(replace(config, method=method))
+        return run if run is not None and run.is_trained else None
+
+    def _expected(self, missing: Sequence[TrainConfig], configs: Sequence[TrainConfig]) -> float | None:
+        """Estimate the seconds of training by runs with the same data, method and backbone, else by all."""
+        known: dict[tuple[str, str, str], list[float]] = {}
+        for config in configs:
+            run = self.run(config)
+            seconds = run.seconds if run.is_trained else None
+            if seconds is not None:
+                known.setdefault((config.source, config.method, config.backbone), []).append(seconds)
+        if not known:
+            return None
+        usual = fmean(seconds for each in known.values() for seconds in each)
+        keys = [(config.source, config.method, config.backbone) for config in missing]
+        return sum(fmean(known.get(key, [usual])) for key in keys)
+
+    # -- measuring ------------------------------------------------------------------------------
+
+    def evaluate(
+        self,
+        run: Run,
+        *,
+        contents: Mapping[str, str],
+        ood: Mapping[str, str],
+        ood_samples: int | None = None,
+        seed: int = 0,
+        draw: Draw | None = None,
+    ) -> Evaluation:
+        """Measure a run into its folder `comparison`, unless the same was measured before.
+
+        Args:
+            run: a trained run.
+            contents: fingerprints of the data: other ones mean that it is measured again.
+            ood: data of no class that the model knows, by name.
+            ood_samples: use at most this many of each.
+            seed: of everything random.
+            draw: draws the figures of an evaluation into a folder, as `randomset.report.draw_all` does.
+        """
+        folder, figures = run.folder / MEASURED, draw is not None
+        mark: dict[str, Any] = {"contents": dict(contents), "ood": dict(ood), "ood_samples": ood_samples}
+        mark |= {"seed": seed, "model": run.digest()}
+        try:
+            stored = read_document(folder / "measured.json", _MEASURED, 1, "the measurement")
+            if {**stored, **mark} == stored and (stored["figures"] or not figures):
+                result = Evaluation.load(folder)
+                if set(result["ood"]) == set(ood) and "test" in result:
+                    return result
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):  # FileFormatError is a ValueError
+            pass
+        logger.info(f"Measuring {run.folder} …")
+        options: dict[str, Any] = {"ood": ood, "ood_samples": ood_samples, "seed": seed}
+        result = evaluate_run(run, **options, sweeps=False, timing=False, out=folder).result
+        if draw is not None:
+            draw(result, folder / "figures")
+        write_document({**mark, "figures": figures}, folder / "measured.json", _MEASURED, 1)
+        return result
+
+    def costs(self, run: Run) -> dict[str, float]:
+        """Return the number of parameters of a run, and the seconds of its training if they were recorded."""
+        count = float(sum(parameter.numel() for parameter in run.model.parameters()))
+        seconds = run.model.notes.get("seconds")
+        return {"parameters": count} | ({} if seconds is None else {"seconds": float(seconds)})
+
+    def times(self, runs: Mapping[str, Run], path: Path) -> dict[str, float]:
+        """Return the milliseconds of one prediction by each model; they are measured in turns, once.
+
+        `path` is the file to store them in.
+        """
+        digests = {name: run.digest() for name, run in runs.items()}
+        try:
+            stored = read_document(path, _TIMES, 1, "the times")
+            if stored["models"] == digests and all(is_number(stored["milliseconds"][name]) for name in runs):
+                return {name: float(stored["milliseconds"][name]) for name in runs}
+        except (FileFormatError, KeyError, TypeError):
+            pass
+        models = {name: run.model for name, run in runs.items()}
+        notes = next(iter(models.values())).notes
+        example = torch.rand(1, *notes["input_shape"])
+        if notes.get("tokens"):  # a text of a few words, and padding
+            example = torch.full(example.shape, -1)
+            example[:, :8] = 1
+        milliseconds = in_turns(models, example)
+        write_document({"models": digests, "milliseconds": milliseconds}, path, _TIMES, 1)
+        return milliseconds
+
+    def compare(self, configs: Sequence[TrainConfig], **options: Any) -> Comparison:
+        """Measure trained runs of several methods and seeds; the options are those of `evaluate`."""
+        seeds = sorted({config.seed for config in configs})
+        methods = list(dict.fromkeys(config.method for config in configs))
+        results: dict[str, list[Any]] = {name: [] for name in methods}
+        costs: dict[str, list[dict[str, float]]] = {name: [] for name in methods}
+        for seed in seeds:
+            runs = {config.method: self.run(config) for config in configs if config.seed == seed}
+            times = self.times(runs, self.folder / f"timing-{seed}.json")
+            for name, run in runs.items():
+                results[name].append(self.evaluate(run, seed=seed, **options).numbers)
+                costs[name].append({**self.costs(run), "milliseconds": times[name]})
+        return Comparison(results, costs)
+
+
+def base_method(config: TrainConfig) -> str | None:
+    """Return the method whose trained model a method can build on, if there is one."""
+    return classifier_class(config.method).base_method
+
+
+def time_to_go(seconds: float | None) -> str:
+    """Return an estimate of the remaining time for the end of a line.
+
+    >>> time_to_go(600), time_to_go(20), time_to_go(None)
+    (', about 10 min to go', ', about 1 min to go', '')
+    """
+    return "" if seconds is None else f", about {max(1, round(seconds / 60))} min to go"

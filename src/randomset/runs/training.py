@@ -1,0 +1,245 @@
+"""Train a run: data, split, training, test and threshold, each stored in the run folder."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from randomset._core.checks import is_number
+from randomset._core.files import check_writable, replacing, write_document
+from randomset._core.torchvision import import_torchvision_first
+from randomset.backbones.inputs import InputSpec, convert_images
+from randomset.backbones.library import check_name, default_image_size
+from randomset.backbones.text import load_tokenizer, max_tokens, tokenize
+from randomset.belief.budget import Budget
+from randomset.data.sources import Source, load_source
+from randomset.data.splits import Parts
+from randomset.errors import MissingPackageError, RandomSetError, WriteError
+from randomset.evaluation.ood import Threshold
+from randomset.evaluation.prediction import predictions_of
+from randomset.evaluation.predictor import Prediction, as_predictor
+from randomset.models import load as load_model
+from randomset.models.base import Classifier
+from randomset.models.calibration_error import calibration_error
+from randomset.runs.inputs import TOKENIZER
+from randomset.training.config import TrainConfig
+from randomset.training.pipeline import train
+from randomset.training.preparation import backbone_for, backbone_name, spec_for
+
+__all__ = ["seconds_of", "train_run"]
+
+logger = logging.getLogger(__name__)
+
+
+def train_run(
+    config: TrainConfig,
+    out: Path,
+    *,
+    budget: Path | None = None,
+    resume: bool = False,
+    strict: bool = False,
+    base: Path | None = None,
+) -> None:
+    """Train a model as configured, store it in a run folder, and test it once on the held-out samples.
+
+    Args:
+        config: the settings.
+        out: the run folder.
+        budget: a budget.json to use instead of choosing the sets.
+        resume: continue from what is in the folder.
+        strict: reject images that cannot be read instead of leaving them out.
+        base: the run of a softmax network with the same settings, which some methods build on.
+    """
+    import_torchvision_first()
+    try:
+        import lightning  # noqa: F401  (fail before the data are read)
+    except ImportError:
+        raise MissingPackageError("lightning", "train") from None
+    if ":" in config.backbone:  # likewise
+        check_name(config.backbone)
+    if config.weights != "none" and config.size is None:
+        config = dataclasses.replace(config, size=default_image_size(config.backbone))
+    options: dict[str, Any] = {
+        **{"label": config.label_column, "text": config.text_column, "strict": strict},
+        "size": None if config.size is None else (config.size, config.size),
+    }
+    data = load_source(config.source, **options)
+    for remark in data.remarks:
+        logger.info("%s: %s.", data.name, remark)
+    transform = _tokenizer(config, out) if data.kind == "text" else _resize(config.size)
+    data = transform(data)
+    config = dataclasses.replace(config, backbone=backbone_name(config.backbone, data.inputs))
+    if ":" not in config.backbone:  # fail early; backbones of other libraries are slow to build twice
+        backbone_for(config.backbone, data.inputs, config.width, config.weights)
+    chosen = None if budget is None else _budget_for(data, budget)
+    check_writable(out / "config.json")
+    with _cleanup(out, resume):
+        config.save(out / "config.json")
+        parts = Parts.of(data, config.source, config.validation, config.calibration, config.test, config.seed)
+        if resume and (out / "split.json").exists():
+            parts = Parts.load(out / "split.json", data)
+        parts.save(out / "split.json", data)
+        tested = transform(parts.test_data(data, **options)).aligned(data.classes)
+        logger.info(
+            f"{data.name}: {len(parts.train)} samples to train on, {len(parts.validation)} to validate, "
+            f"{len(parts.calibration)} to calibrate conformal sets, {len(tested)} to test on."
+        )
+        with _clock(out, resume) as seconds:
+            model = _trained(config, data, parts, chosen, base, seconds, out=out, resume=resume)
+    measured = _test_numbers(model, tested)
+    threshold = None
+    if len(parts.validation):
+        entropy = _predicted(model, data.part(parts.validation), "validation").scores["entropy"]
+        threshold = Threshold.keeping(0.95, entropy, "entropy")
+    spec = spec_for(model.preprocess, InputSpec.of(data.inputs, data.classes))
+    spec = dataclasses.replace(spec, columns=None if data.columns is None else tuple(data.columns))
+    model.notes = {
+        "config": dataclasses.asdict(config),
+        **spec.to_notes(),
+        "test": measured,
+        "seconds": sum(seconds),
+    }
+    model.save(out)
+    if threshold is not None:
+        threshold.save(out)
+    write_document(measured, out / "test.json", "randomset.test", 1)  # last: it marks a finished run
+    if measured:
+        width = f", mean credal width {measured['credal_width']:.3f}" if "credal_width" in measured else ""
+        logger.info(
+            f"On {measured['samples']} held-out samples: accuracy {measured['accuracy']:.2%}, "
+            f"ECE {measured['ece']:.3f}{width}."
+        )
+
+
+def _trained(
+    config: TrainConfig,
+    data: Source,
+    parts: Parts,
+    budget: Budget | None,
+    base: Path | None,
+    seconds: list[float],
+    **options: Any,
+) -> Classifier:
+    """Train the configured method; the time spent on a base network is added to `seconds`."""
+    options |= {"rows": parts.train, "val_rows": parts.validation, "budget": budget}
+    if base is not None:
+        options["base"] = load_model(base)
+        if not seconds:  # else they were counted before an interruption
+            seconds.append(float(options["base"].notes.get("seconds", 0.0)))
+    result = train(config, data.inputs, data.labels, data.classes, **options)
+    if result.model.bounded and result.fit is not None:
+        logger.info("%s", result.fit)
+    return result.model
+
+
+@contextmanager
+def _cleanup(out: Path, resume: bool) -> Iterator[None]:
+    """Remove the files of a run whose training fails before it begins."""
+    try:
+        yield
+    except Exception:
+        if not resume and not any(out.rglob("*.ckpt")):
+            for name in ("config.json", "split.json", "seconds.json", "budget.json"):
+                (out / name).unlink(missing_ok=True)
+            shutil.rmtree(out / TOKENIZER, ignore_errors=True)
+        raise
+
+
+@contextmanager
+def _clock(out: Path, resume: bool) -> Iterator[list[float]]:
+    """Yield a list of seconds spent on training; the time within is added and stored, also if interrupted."""
+    before = seconds_of(out) if resume else None
+    spent = [] if before is None else [before]
+    start = time.perf_counter()
+    try:
+        yield spent
+    finally:
+        spent.append(time.perf_counter() - start)
+        with suppress(WriteError), replacing(out / "seconds.json") as temporary:
+            temporary.write_text(json.dumps(sum(spent)) + "\n", encoding="utf-8")
+
+
+def seconds_of(run: Path) -> float | None:
+    """Return how long a run was trained, according to its seconds.json; None if there is none."""
+    try:
+        seconds = json.loads((run / "seconds.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return float(seconds) if is_number(seconds) else None
+
+
+def _resize(size: int | None) -> Callable[[Source], Source]:
+    """Return a function that resizes the images of a source."""
+
+    def resize(source: Source) -> Source:
+        if size is None or source.kind != "images" or tuple(source.inputs.shape[2:]) == (size, size):
+            return source
+        inputs, done = convert_images(source.inputs, [source.inputs.shape[1], size, size])
+        return dataclasses.replace(source, inputs=inputs, remarks=(*source.remarks, *done))
+
+    return resize
+
+
+def _tokenizer(config: TrainConfig, out: Path) -> Callable[[Source], Source]:
+    """Return a function that tokenises the texts of a source; store the tokenizer in the run folder."""
+    library, _, name = config.backbone.partition(":")
+    if library != "hf" or not name:
+        raise RandomSetError(
+            "texts need a network that reads them",
+            got=f"--backbone {config.backbone}",
+            remedy="Name a Hugging Face model, or a folder with one: --backbone hf:MODEL",
+        )
+    tokenizer, most = load_tokenizer(name), max_tokens(name)
+    length = config.max_tokens if most is None else min(config.max_tokens, most)
+    if length < config.max_tokens:
+        logger.info(f"Texts are truncated to {length} tokens, the maximum length of the network.")
+    check_writable(out / TOKENIZER / "tokenizer.json")
+    tokenizer.save_pretrained(str(out / TOKENIZER))
+
+    def tokenise(source: Source) -> Source:
+        if source.kind != "text":
+            return source
+        return dataclasses.replace(source, kind="tokens", inputs=tokenize(source.inputs, tokenizer, length))
+
+    return tokenise
+
+
+def _budget_for(data: Source, path: Path) -> Budget:
+    budget = Budget.load(path)
+    if budget.classes != data.classes:
+        raise RandomSetError(
+            "the budget has other classes than the data",
+            got=", ".join(budget.classes[:5]),
+            expected=", ".join(data.classes[:5]),
+        )
+    return budget
+
+
+def _predicted(model: Classifier, source: Source, name: str) -> Prediction:
+    return predictions_of(as_predictor(model), source, name).prediction
+
+
+def _test_numbers(model: Classifier, tested: Source) -> dict[str, Any]:
+    """Measure a model on held-out samples; for a set-valued label, any of its classes is right."""
+    if not len(tested):
+        return {}
+    prediction, labels = _predicted(model, tested, "test"), tested.labels
+    right = (
+        labels.gather(1, prediction.labels[:, None])[:, 0]
+        if labels.dim() > 1
+        else prediction.labels == labels
+    )
+    width = prediction.scores.get("credal width")
+    return {
+        "samples": len(tested),
+        "accuracy": right.double().mean().item(),
+        "ece": calibration_error(prediction.confidence, right),
+        **({} if width is None else {"credal_width": width.double().mean().item()}),
+    }

@@ -1,0 +1,155 @@
+"""Batches as data loaders yield them, and outputs as backbones return them."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+
+from randomset._core.batches import (
+    as_floating,
+    call_with,
+    cut_into_batches,
+    evaluating,
+    feature_tensor,
+    flat_features,
+    inputs_alone,
+    moved,
+    split_batch,
+    usual_workers,
+    width_of,
+)
+from randomset.errors import RandomSetError, ShapeError
+
+X, Y = torch.rand(5, 3), torch.arange(5)
+
+
+class Stream(IterableDataset[torch.Tensor]):
+    def __iter__(self):
+        return iter(X)
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [(X, Y), [X, Y], {"x": X, "labels": Y}, {"x": X, "label": Y}],
+    ids=["tuple", "list", "labels", "label"],
+)
+def test_inputs_and_labels(batch):
+    inputs, labels = split_batch(batch)
+    assert labels is Y
+    assert (inputs["x"] if isinstance(inputs, dict) else inputs) is X
+    assert inputs_alone(batch) == inputs if isinstance(inputs, dict) else inputs_alone(batch) is inputs
+
+
+def test_batches_without_labels():
+    for batch in (X, (X,)):
+        assert split_batch(batch) == (X, None)
+
+
+def test_weights_follow_labels():
+    assert inputs_alone((X, Y, Y)) is X
+    with pytest.raises(RandomSetError, match="too many parts; got 3 parts"):
+        split_batch((X, Y, Y))
+
+
+class Subtract(nn.Module):
+    def forward(self, a, b):
+        return a - b
+
+
+def test_models_get_mappings_by_name():
+    assert call_with(Subtract(), {"b": 1, "a": 3}) == 2
+    assert call_with(nn.Identity(), X) is X
+
+
+@pytest.mark.parametrize("inputs", [X, X.numpy()], ids=["tensor", "array"])
+def test_tensors_and_arrays_are_split(inputs):
+    batches, count, _ = cut_into_batches(inputs, 2)
+    assert count == 3
+    assert torch.equal(torch.cat(list(batches)), X)
+
+
+def test_number_of_batches():
+    assert cut_into_batches({"x": X}, 2)[1] == 1
+    assert cut_into_batches(TensorDataset(X), 2)[1] == 3
+    assert cut_into_batches(DataLoader(Stream(), batch_size=2), 2)[1] is None
+    assert cut_into_batches(iter([X]), 2)[1] is None
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        (3, "unsupported type of inputs; got int"),
+        (torch.tensor(1.0), r"nothing to predict; got shape \(\)"),
+        (torch.ones(0, 2), r"nothing to predict; got shape \(0, 2\)"),
+        (np.array(["a"]), "must be numbers"),
+    ],
+)
+def test_unsupported_inputs(inputs, message):
+    with pytest.raises(ShapeError, match=message):
+        cut_into_batches(inputs, 2)
+
+
+def test_every_tensor_moves():
+    batch = moved({"x": X, "more": [X, ("name", X)]}, torch.device("meta"))
+    assert batch["x"].is_meta
+    assert batch["more"][1] == ["name", batch["more"][1][1]]
+    assert batch["more"][1][1].is_meta
+
+
+def test_only_floats_are_converted():
+    inputs = as_floating({"x": X.numpy(), "tokens": Y, "text": "a"}, torch.float64)
+    assert inputs["x"].dtype == torch.float64
+    assert inputs["tokens"] is Y
+    assert inputs["text"] == "a"
+
+
+@pytest.mark.parametrize(
+    "output",
+    [X, (X, Y), SimpleNamespace(logits=X), SimpleNamespace(pooler_output=X, last_hidden_state=None)],
+    ids=["tensor", "tuple", "logits", "pooler"],
+)
+def test_features_in_outputs(output):
+    assert feature_tensor(output) is X
+
+
+def test_outputs_without_features():
+    with pytest.raises(RandomSetError, match="does not return features; got dict"):
+        feature_tensor({})
+
+
+@pytest.mark.parametrize(
+    ("backbone", "width"),
+    [
+        (nn.Linear(3, 7), 7),
+        (nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU()), 4),
+        (nn.Sequential(nn.Linear(3, 5), nn.Sequential(nn.LayerNorm(5), nn.Dropout())), 5),
+    ],
+)
+def test_width_of_backbones(backbone, width):
+    assert width_of(backbone) == width
+
+
+def test_unknown_width():
+    with pytest.raises(RandomSetError, match=r"cannot infer the number of features.*Pass in_features"):
+        width_of(nn.Sequential(nn.Linear(3, 5), nn.Flatten()))
+
+
+def test_features_are_averaged_over_positions():
+    maps = torch.rand(2, 3, 4, 5)
+    torch.testing.assert_close(flat_features(maps, channels_first=True), maps.mean((2, 3)))
+    torch.testing.assert_close(flat_features(maps, channels_first=False), maps.mean((1, 2)))
+    assert flat_features(Y, channels_first=True).shape == (5, 1)
+
+
+def test_streams_have_no_workers():
+    assert usual_workers(Stream()) == 0
+
+
+def test_modes_are_restored():
+    model = nn.Sequential(nn.Dropout(), nn.BatchNorm1d(3).eval())
+    with evaluating(model):
+        assert not any(module.training for module in model.modules())
+    assert [module.training for module in model] == [True, False]

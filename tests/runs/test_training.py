@@ -1,0 +1,58 @@
+"""Training into a folder: what is stored, counted and cleaned up."""
+
+import json
+
+import numpy as np
+import pytest
+
+from randomset import Budget
+from randomset.errors import RandomSetError
+from randomset.runs.training import seconds_of, train_run
+from randomset.training.config import TrainConfig
+from tests.runs.conftest import SMALL
+
+DIGITS = TrainConfig(source="digits", **SMALL)
+
+
+def test_a_training_that_fails_leaves_nothing(tmp_path):
+    Budget.singletons("ab").save(tmp_path / "budget.json")
+    with pytest.raises(RandomSetError, match="the budget has other classes than the data"):
+        train_run(DIGITS, tmp_path / "run", budget=tmp_path / "budget.json")
+    assert not (tmp_path / "run").exists()
+    mask = np.eye(3, dtype=int)[np.arange(30) % 3] | np.eye(3, dtype=int)[0]
+    np.savez(tmp_path / "sets.npz", features=np.random.default_rng(0).normal(size=(30, 4)), labels=mask)
+    config = TrainConfig(source=str(tmp_path / "sets.npz"), method="softmax", **SMALL)
+    with pytest.raises(RandomSetError, match="set-valued labels"):
+        train_run(config, tmp_path / "run")
+    assert list((tmp_path / "run").iterdir()) == []
+
+
+def test_a_budget_is_used(tmp_path):
+    classes = [str(digit) for digit in range(10)]
+    Budget.from_sets([("3", "8")], classes).save(tmp_path / "own.json")
+    train_run(DIGITS, tmp_path / "run", budget=tmp_path / "own.json")
+    assert Budget.load(tmp_path / "run" / "budget.json") == Budget.load(tmp_path / "own.json")
+
+
+def test_set_valued_labels_are_met_by_any_of_their_classes(tmp_path):
+    rows = np.random.default_rng(0).normal(size=(60, 4))
+    np.savez(tmp_path / "sets.npz", features=rows, labels=np.ones((60, 3), dtype=int))
+    train_run(TrainConfig(source=str(tmp_path / "sets.npz"), **SMALL), tmp_path / "run")
+    test = json.loads((tmp_path / "run" / "test.json").read_text())
+    assert (test["samples"], test["accuracy"]) == (12, 1.0)
+
+
+def test_without_validation_samples_there_is_no_threshold(tmp_path):
+    config = TrainConfig(source="digits", method="softmax", validation=0.0, **SMALL)
+    train_run(config, tmp_path / "run")
+    assert not (tmp_path / "run" / "threshold.json").exists()
+    assert (tmp_path / "run" / "test.json").exists()
+
+
+@pytest.mark.parametrize("content", [None, "", "[]", "-3", '"long"', "NaN"])
+def test_seconds_that_were_not_recorded(tmp_path, content):
+    if content is not None:
+        (tmp_path / "seconds.json").write_text(content)
+    assert seconds_of(tmp_path) is None
+    (tmp_path / "seconds.json").write_text("12.5")
+    assert seconds_of(tmp_path) == 12.5

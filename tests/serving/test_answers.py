@@ -1,0 +1,34 @@
+import pytest
+import torch
+
+from randomset import backbones
+from randomset.errors import ShapeError
+from randomset.evaluation import Threshold
+from randomset.serving.answers import Answers
+from tests.serving.conftest import network_of
+
+pytestmark = pytest.mark.slow
+
+
+def test_rows_and_details_of_a_random_set_network():
+    network, inputs = network_of(backbones.mlp(4)), torch.randn(5, 4)
+    answers, expected = (
+        Answers(network, inputs, threshold=Threshold("entropy", 2.0, 0.95)),
+        network.predict(inputs),
+    )
+    rows = list(answers)
+    assert len(answers) == len(rows) == 5
+    assert [row["label"] for row in rows] == expected.label_names
+    assert [row["known"] for row in rows] == (expected.entropy <= 2).tolist()
+    details = answers.details(3)
+    assert list(details["probabilities"]) == list(network.classes)
+    assert sum(part["mass"] for part in details["masses"]) == pytest.approx(1, abs=1e-5)
+    low, high = answers.intervals(3)[rows[3]["label"]]
+    assert (low, high) == pytest.approx((rows[3]["lower"], rows[3]["upper"]))
+
+
+def test_inputs_of_the_wrong_shape_are_named():
+    with pytest.raises(
+        ShapeError, match=r"x\.csv: the model cannot take these inputs; got a batch of shape \(2, 3\)"
+    ):
+        Answers(network_of(backbones.mlp(4)), torch.randn(2, 3), name="x.csv")
