@@ -29,6 +29,27 @@ def _registered_methods():
         registry._CLASSES.update(before)
 
 
+@pytest.fixture(scope="session")
+def digits():
+    """Handwritten digits as rows of 64 numbers: 800 to train on, and 300 to validate."""
+    import torch
+    from sklearn.datasets import load_digits
+    from torch.utils.data import TensorDataset
+
+    data = load_digits()
+    x, y = torch.tensor(data.data, dtype=torch.float32) / 16, torch.tensor(data.target)
+    return TensorDataset(x[:800], y[:800]), TensorDataset(x[800:1100], y[800:1100])
+
+
+@pytest.fixture(scope="session")
+def digit_images():
+    """400 handwritten digits as images, their labels, and the names of the classes."""
+    from randomset.data import load_source
+
+    source = load_source("digits")
+    return source.inputs[:400], source.labels[:400], source.classes
+
+
 @pytest.fixture(scope="module")
 def browser():
     """A real browser, which asks nothing of anybody by itself."""

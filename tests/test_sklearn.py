@@ -64,7 +64,7 @@ class TestPredictions:
         assert fitted.n_features_in_ == 4
         assert fitted.n_iter_ == 8
 
-    def test_an_answer_does_not_depend_on_its_neighbours(self, blobs, fitted):
+    def test_predictions_do_not_depend_on_the_batch(self, blobs, fitted):
         X, _ = blobs
         one_by_one = np.concatenate([fitted.predict_proba(X[i : i + 1]) for i in range(20)])
         assert np.abs(one_by_one - fitted.predict_proba(X)[:20]).max() < 1e-12
@@ -81,7 +81,7 @@ class TestPredictions:
         assert classifier.budget_.classes == tuple(map(str, sorted(kind.tolist())))
         assert (classifier.predict(X) == kind[y]).mean() > 0.5
 
-    def test_truth_values_and_names_that_are_empty(self, blobs):
+    def test_booleans_and_empty_names(self, blobs):
         X, y = blobs
         classifier = RandomSetClassifier(epochs=1, random_state=0).fit(X, y > 1)
         assert classifier.predict(X).dtype == bool
@@ -122,7 +122,7 @@ class TestParameters:
         budget = RandomSetClassifier(num_sets, epochs=1, random_state=0).fit(*blobs).budget_
         assert budget.num_sets == {0: 0, 3: 3, 1000: 10}.get(num_sets, budget.num_sets)
 
-    def test_few_samples_are_not_held_back(self):
+    def test_few_samples_are_not_held_out(self):
         X, y = load_iris(return_X_y=True)
         assert RandomSetClassifier(epochs=1).fit(X[::3], y[::3]).network_.calibration is None
         assert (
@@ -158,7 +158,7 @@ class TestParameters:
         with pytest.raises(RandomSetError, match=message):
             RandomSetClassifier(**{"epochs": 1, **options}).fit(*blobs)
 
-    def test_weights_that_cannot_be(self, blobs):
+    def test_invalid_weights(self, blobs):
         with pytest.raises(ValueError, match="non-zero"):
             RandomSetClassifier(epochs=1).fit(*blobs, np.zeros(300))
         with pytest.raises(ValueError, match=r"[Nn]egative"):

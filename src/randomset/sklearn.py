@@ -1,4 +1,4 @@
-"""The scikit-learn face: RandomSetClassifier does the whole method inside."""
+"""RandomSetClassifier: random-set networks as a scikit-learn estimator."""
 
 from __future__ import annotations
 
@@ -31,26 +31,26 @@ __all__ = ["RandomSetClassifier"]
 class RandomSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A random-set network as a scikit-learn classifier.
 
-    `fit` chooses the budget (from the inputs themselves for tables, from the features of a first network for
-    images), trains the random-set network and calibrates it on a part of the data that is held back.
+    `fit` chooses the budget (from the inputs themselves for tables, from the features of a softmax network
+    for images), trains the random-set network and calibrates it on held-out data.
 
-    `sample_weight` weighs the loss. A weight of two is not the same as a sample that is there twice: that
-    would change the batches and the part that is held back.
+    `sample_weight` weights the loss. A weight of two is not equivalent to a repeated sample, which would
+    change the batches and the held-out data.
 
     Args:
-        num_sets: K, how many sets beside the singletons, or "auto"; fewer where there are not so many.
+        num_sets: K, the number of sets besides the singletons, or "auto"; fewer if there are not that many.
         backbone: "auto" (an MLP for tables, `small_cnn` for small square images, a ResNet-18 for others),
-            another name of `randomset train`, or a module that yields features, which is copied.
+            another name that `randomset train` takes, or a module that yields features, which is copied.
         hidden: widths of ReLU layers in the head.
-        epochs: how often the data are seen; None leaves it to the recipe, 30 for "fast".
-        batch_size: samples in a step; "auto" takes the recipe's 128, and fewer of fewer samples.
-        learning_rate: the highest one; None leaves it to the recipe.
-        alpha: the weight of the loss's term M_r.
-        beta: the weight of the loss's term M_s.
+        epochs: number of epochs; by default, the recipe's, 30 for "fast".
+        batch_size: samples per step; "auto" uses the recipe's 128, or less for small data sets.
+        learning_rate: the maximum learning rate; by default, the recipe's.
+        alpha: weight of the loss term M_r.
+        beta: weight of the loss term M_s.
         recipe: "fast", "fast-head" or "paper".
-        reducer: what reduces the features for budgeting: "pca", "lda", "tsne", "umap" or "autoencoder".
-        validation_fraction: the share of samples that is held back for calibration; 0 leaves it out.
-        random_state: a seed, or a NumPy generator, makes the result repeatable.
+        reducer: how features are reduced for budgeting: "pca", "lda", "tsne", "umap" or "autoencoder".
+        validation_fraction: share of samples held out for calibration; 0 skips calibration.
+        random_state: a seed or a NumPy generator, for reproducible results.
         verbose: whether to show progress.
         trainer_options: further arguments of Lightning's `Trainer`.
 
@@ -58,9 +58,9 @@ class RandomSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         classes_: the labels, sorted.
         network_: the trained `RandomSetNetwork`.
         budget_: its budget.
-        history_: what was measured in each epoch.
-        report_: the same, with the account of the calibration.
-        n_features_in_: how many features a table has; of images, their height.
+        history_: metrics of each epoch.
+        report_: the history and the calibration report.
+        n_features_in_: number of features of a table, or the height of images.
 
     >>> from sklearn.datasets import load_iris
     >>> X, y = load_iris(return_X_y=True)
@@ -108,23 +108,27 @@ class RandomSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_classification_targets(y)
         if X.ndim > 4:
             raise ShapeError(
-                "these are no images", got=f"shape {X.shape}", expected="(n × C × H × W) at most"
+                "expected at most 4 dimensions", got=f"shape {X.shape}", expected="(n × F) or (n × C × H × W)"
             )
         self.input_shape_ = X.shape[1:]
         weights = None
         if sample_weight is not None:
             given = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-            X, y, given = X[given > 0], y[given > 0], given[given > 0]  # nothing may depend on the others
+            X, y, given = (
+                X[given > 0],
+                y[given > 0],
+                given[given > 0],
+            )  # nothing may depend on samples without weight
             weights = torch.from_numpy(given / given.mean())
         self.classes_, codes = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             raise LabelError(
-                "the labels hold one class only",
+                "the labels contain a single class",
                 got=f"class {self.classes_[0]}",
                 expected="two or more classes",
             )
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        rest, held = self._parts(codes, seed)
+        rest, held_out = self._parts(codes, seed)
         inputs, labels = _as_inputs(X), torch.from_numpy(codes)
         config = TrainConfig(
             backbone=self.backbone if isinstance(self.backbone, str) else "auto",
@@ -145,13 +149,13 @@ class RandomSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 inputs[rest],
                 labels[rest],
                 _names(self.classes_),
-                (inputs[held], labels[held]) if len(held) else None,
+                (inputs[held_out], labels[held_out]) if len(held_out) else None,
                 weights=None if weights is None else weights[rest],
                 backbone=None if isinstance(self.backbone, str) else copy.deepcopy(self.backbone),
                 progress=bool(self.verbose),
                 **{"devices": 1, **(self.trainer_options or {})},
             )
-        # Tables are predicted in double precision, so that an answer does not depend on its neighbours.
+        # Tables are predicted in double precision, so that predictions do not depend on the batch.
         self.network_ = result.model.double() if inputs.dim() == 2 else result.model
         assert result.fit is not None
         self.report_: FitReport = result.fit
@@ -161,17 +165,17 @@ class RandomSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @property
     def budget_(self) -> Budget:
-        """The sets of classes that the network has an output for."""
+        """The sets of classes that have an output."""
         check_is_fitted(self, "network_")
         return self.network_.budget
 
     def predict_random_set(self, X: Any) -> RandomSet:
-        """Predict a `RandomSet`: masses, intervals and every other question."""
+        """Predict a `RandomSet`: masses, probability intervals and everything derived from them."""
         check_is_fitted(self, "network_")
         X = validate_data(self, X, dtype=np.float32, allow_nd=True, reset=False)
         if X.shape[1:] != self.input_shape_:
             raise ShapeError(
-                "the samples are of another shape than those of fit",
+                "the shape of the samples differs from that in fit",
                 got=X.shape[1:],
                 expected=str(self.input_shape_),
             )
@@ -184,16 +188,17 @@ class RandomSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Predict the most likely class."""
-        likeliest = self.predict_proba(X).argmax(1)
-        return self.classes_[likeliest]
+        return self.classes_[self.predict_proba(X).argmax(1)]
 
     def _parts(self, codes: NDArray[np.int64], seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         share = self.validation_fraction
         if not 0 <= share < 1:
-            raise RandomSetError("validation_fraction is no share", got=share, expected="0 ≤ share < 1")
-        rest, held = stratified_parts(codes, [share], seed)
-        enough = len(held) >= max(20, len(self.classes_))  # of fewer, no temperature can be learned
-        return (rest, held) if enough else (np.arange(len(codes)), held[:0])
+            raise RandomSetError(
+                "validation_fraction is out of range", got=share, expected="0 ≤ validation_fraction < 1"
+            )
+        rest, held_out = stratified_parts(codes, [share], seed)
+        enough = len(held_out) >= max(20, len(self.classes_))  # too few to fit a temperature
+        return (rest, held_out) if enough else (np.arange(len(codes)), held_out[:0])
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -54,7 +54,7 @@ class TestColumn:
             {},
         ],
     )
-    def test_nobody_leads(self, values):
+    def test_no_clear_winner(self, values):
         """One seed, a lead within the spread of any other, or no other method: nothing is bold."""
         assert Column("accuracy", values, True).best() is None
 
@@ -99,7 +99,7 @@ class TestTable:
             Comparison({}, {}).to_markdown()
 
 
-def test_methods_that_met_different_unknown_inputs():
+def test_methods_with_different_unknown_inputs():
     near = numbers(4, 0)
     near["ood"] = {"near": near["ood"]["far"]}
     table = Comparison({"one": [numbers(4, 1)], "two": [near]}, {})

@@ -1,4 +1,4 @@
-"""Conformal sets: the guarantee over many splits, and what other libraries say."""
+"""Conformal sets: the guarantee over many splits, and agreement with other libraries."""
 
 import math
 

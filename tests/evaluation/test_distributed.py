@@ -8,7 +8,7 @@ from randomset import backbones
 from randomset.errors import RandomSetError
 from randomset.evaluation import evaluate
 from randomset.models import Ensemble, Softmax
-from tests.evaluation.clouds import KINDS, TEST, assert_alike, network, points
+from tests.evaluation.conftest import KINDS, TEST, assert_alike, network, points
 
 
 def softmax(seed=0):
@@ -32,7 +32,7 @@ def test_two_processes_give_the_same_numbers_as_one(make):
     assert_alike(two["test"], one["test"])
 
 
-def test_what_two_processes_cannot_do():
+def test_unsupported_on_two_devices():
     with pytest.raises(RandomSetError, match="support only one device; got devices=2"):
         evaluate(network(), TEST, devices=2, timing=True)
     with pytest.raises(RandomSetError, match="cannot distribute test over devices"):

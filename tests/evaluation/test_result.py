@@ -6,13 +6,11 @@ import pytest
 import torch
 
 from randomset import backbones
-from randomset.data import load_source
 from randomset.errors import RandomSetError
 from randomset.evaluation import Evaluation, Threshold, evaluate
 from randomset.models import Softmax
 from randomset.models import load as load_model
-from tests.evaluation.clouds import (
-    image_network,
+from tests.evaluation.conftest import (
     model,
     points,
 )
@@ -20,22 +18,7 @@ from tests.evaluation.clouds import (
 
 @pytest.mark.slow
 class TestResult:
-    @pytest.fixture(scope="class")
-    @classmethod
-    def result(cls):
-        return evaluate(
-            image_network(),
-            load_source("digits").part(torch.arange(300, 1797)),
-            {"noise | strange/name": torch.rand(40, 1, 8, 8)},
-            validation=load_source("digits").part(torch.arange(300)),
-            noise=(0.3,),
-            rotation=((-30, 30),),
-            attacks=(0.0, 0.05),
-            samples=20,
-            timing=True,
-        )
-
-    def test_a_folder_in_the_home_folder(self, result, tmp_path, monkeypatch):
+    def test_paths_in_the_home_folder(self, result, tmp_path, monkeypatch):
         monkeypatch.setenv("HOME", str(tmp_path))
         assert result.save("~/run")[0] == tmp_path / "run" / "evaluation.json"
         assert Evaluation.load("~/run").numbers.keys() == result.numbers.keys()
@@ -75,50 +58,6 @@ class TestResult:
         ):
             result.save_scores(tmp_path / "scores.csv")
 
-    def test_tables(self, result):
-        titles = [table.title for table in result.tables]
-        assert titles == [
-            "Test data, 1497 inputs",
-            "Out-of-distribution detection",
-            "Deployment threshold",
-            "Selective prediction",
-            "Set-valued decisions",
-            "Conformal sets",
-            "Noise, 20 test inputs",
-            "Rotation, 20 test inputs",
-            "Attacks, 20 test inputs",
-            "Prediction time, including uncertainty scores",
-        ]
-        for table in result.tables:
-            assert all(len(row) == len(table.columns) for row in table.rows)
-        text = result.to_markdown()
-        assert f"| accuracy | {100 * result['test']['accuracy']:.2f} % |" in text
-        assert "noise \\| strange/name (40)" in text
-        assert str(result) == result._repr_markdown_() == text
-        assert "1497 test inputs" in repr(result)
-        assert result.summary.startswith("On 1497 test inputs: accuracy")
-
-    def test_attacks_of_no_size_change_nothing(self, result):
-        clean = next(row["accuracy"] for row in result["attacks"] if row["attack"] == "none")
-        rows = [row for row in result["attacks"] if row["epsilon"] == 0 and row["attack"] != "none"]
-        assert len(rows) == 7
-        assert {row["accuracy"] for row in rows} == {clean}
-        worst = {
-            row["epsilon"]: row["accuracy"] for row in result["attacks"] if row["attack"] == "all of them"
-        }
-        each = [row["accuracy"] for row in result["attacks"] if row["epsilon"] == 0.05]
-        assert worst[0.05] <= min(each)
-
-    def test_levels(self, result):
-        assert [row["level"] for row in result["noise"]] == [None, 0.3]
-        assert [row["level"] for row in result["rotation"]] == [None, [-30, 30]]
-        assert result["noise"][0] == result["rotation"][0]
-
-    def test_time(self, result):
-        timing = result["timing"]
-        for name in ("latency_ms", "throughput", "ratio_single", "ratio_batch"):
-            assert 0 < timing[name]["low"] <= timing[name]["median"] <= timing[name]["high"]
-
     def test_json_has_no_nan(self, tmp_path):
         """A class that does not occur has no coverage."""
         inputs, labels = points(30)
@@ -128,7 +67,7 @@ class TestResult:
         assert "NaN" not in text
         assert json.loads(text)["conformal"]["rows"][0]["class_coverage"][2] is None
 
-    def test_what_was_not_measured(self, result, tmp_path):
+    def test_missing_sections(self, result, tmp_path):
         with pytest.raises(KeyError, match="was not evaluated"):
             result["speed"]
         assert "noise" in result
@@ -138,18 +77,3 @@ class TestResult:
         (tmp_path / "evaluation.json").write_text("[]")
         with pytest.raises(RandomSetError, match="with format 'list'"):
             Evaluation.load(tmp_path)
-
-
-class TestThresholdFile:
-    def test_round_trip(self, tmp_path):
-        assert Threshold.load(tmp_path) is None
-        threshold = Threshold("mass on Θ", 0.25, 0.9)
-        threshold.save(tmp_path)
-        assert Threshold.load(tmp_path) == threshold
-
-    @pytest.mark.parametrize("content", ["", "[]", "{}", '{"format": "randomset.threshold", "version": 1}'])
-    def test_damaged(self, tmp_path, content):
-        (tmp_path / "threshold.json").write_text(content)
-        message = r"(threshold cannot be read|invalid threshold file).*threshold\.json"
-        with pytest.raises(RandomSetError, match=message):
-            Threshold.load(tmp_path)

@@ -104,7 +104,7 @@ def json_text(value, draw):
 
 
 def wrong_json(content, draw):
-    """Make a JSON file wrong, in its bytes or in what it says."""
+    """Make a JSON file wrong, in its bytes or in its content."""
     if draw.random() < 0.25:
         return damaged(content, draw)
     return json_text(changed(json.loads(content), draw), draw)
@@ -207,7 +207,7 @@ def wrong_table(content, draw):
 
 
 def wrong_checkpoint(content, draw):
-    """Make a checkpoint wrong: its bytes, the parts of its archive, sizes that it claims, or what it says."""
+    """Make a checkpoint wrong: its bytes, the parts of its archive, sizes that it claims, or its content."""
     kind = draw.random()
     if kind < 0.2:
         return damaged(content, draw)

@@ -1,6 +1,7 @@
 """Every reader of files that the library has, with a file that it reads and ways to make that file wrong."""
 
 import gzip
+import json
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from PIL import Image
+from safetensors.torch import save_file
 
 import randomset as rs
 from randomset import backbones
@@ -118,12 +120,34 @@ def write_random_set(folder):
     ).save(folder / "set")
 
 
-def write_rival(model):
+def write_baseline(model):
     def write(folder):
         model.notes = NOTES
         model.save(folder)
 
     return write
+
+
+def write_earlier(model, key, description):
+    """Write a model with a header of earlier versions, which still open."""
+
+    def write(folder):
+        header = {"format": f"randomset.{key}", "version": 1, "notes": NOTES, **description(model)}
+        save_file(model.state_dict(), folder / "model.safetensors", {key: json.dumps(header)})
+
+    return write
+
+
+def earlier_network(model):
+    names = ("budget", "backbone", "backbone_class", "replaced_layer", "preprocess", "calibration", "frozen")
+    description = model.description()
+    head = {"in_features": description["in_features"], **description["options"]}
+    return {"head": head, **{name: description[name] for name in names}}
+
+
+def earlier_baseline(model):
+    names = ("method", "backbone", "num_classes", "channels", "options")
+    return {"model": {name: model.description()[name] for name in names}}
 
 
 def read_run(folder):
@@ -181,7 +205,7 @@ def softmax(kind=Softmax):
 
 
 def fitted(folder, resume=False, model=None):
-    """Train a network for an epoch of two batches, or go on with it."""
+    """Train a network for an epoch of two batches, or resume."""
     data = torch.rand(24, 4, generator=torch.Generator().manual_seed(0)), torch.arange(24) % 3
     torch.manual_seed(0)
     model = model or rs.RandomSetNetwork(backbones.mlp(4, (3,)), rs.Budget.powerset(3))
@@ -194,13 +218,13 @@ def fitted(folder, resume=False, model=None):
 
 
 def write_checkpoint(folder):
-    """Leave the checkpoint between the two batches, so that there is something to go on with."""
+    """Leave the checkpoint between the two batches, so that there is something to resume."""
     fitted(folder, resume=True)
     (folder / "checkpoints" / "previous.ckpt").replace(folder / "checkpoints" / "last.ckpt")
 
 
 def read_checkpoint(folder):
-    """Read a checkpoint as a training does that goes on from it."""
+    """Resume from a checkpoint, which reads all of it."""
     return fitted(folder, resume=folder / "checkpoints" / "last.ckpt")
 
 
@@ -216,8 +240,22 @@ READERS = [
         "random set", "set", write_random_set, lambda f: str(rs.RandomSet.load(f / "set")), wrong_safetensors
     ),
     Reader("network", "model.safetensors", lambda f: network().save(f), read_run, wrong_safetensors),
-    Reader("softmax", "model.safetensors", write_rival(softmax()), read_run, wrong_safetensors),
-    Reader("epinet", "model.safetensors", write_rival(softmax(Epinet)), read_run, wrong_safetensors),
+    Reader("softmax", "model.safetensors", write_baseline(softmax()), read_run, wrong_safetensors),
+    Reader("epinet", "model.safetensors", write_baseline(softmax(Epinet)), read_run, wrong_safetensors),
+    Reader(
+        "earlier network",
+        "model.safetensors",
+        write_earlier(network(), "network", earlier_network),
+        read_run,
+        wrong_safetensors,
+    ),
+    Reader(
+        "earlier baseline",
+        "model.safetensors",
+        write_earlier(softmax(), "rival", earlier_baseline),
+        read_run,
+        wrong_safetensors,
+    ),
     Reader(
         "config",
         "config.json",

@@ -198,7 +198,7 @@ class TestClaims:
     @pytest.mark.parametrize(
         "made", [("builtins", "bytearray"), ("torch", "Tensor"), ("torch.storage", "UntypedStorage")]
     )
-    def test_what_a_checkpoint_makes(self, tmp_path, made):
+    def test_objects_in_a_checkpoint(self, tmp_path, made):
         """torch lets a file ask for these, of any size."""
         write_checkpoint(tmp_path)
         call = b"c" + "\n".join((*made, "")).encode() + b"\x8a\x06" + struct.pack("<Q", 2**40)[:6] + b"\x85R."
@@ -207,7 +207,7 @@ class TestClaims:
         with pytest.raises(FileFormatError, match="not a checkpoint"):
             read_checkpoint(tmp_path)
 
-    def test_a_checkpoint_that_is_packed(self, tmp_path):
+    def test_a_compressed_checkpoint(self, tmp_path):
         write_checkpoint(tmp_path)
         last = tmp_path / "checkpoints" / "last.ckpt"
         content = torch.load(last, weights_only=True)
@@ -267,7 +267,7 @@ def test_checkpoints_of_another_network(tmp_path):
 
 @pytest.mark.slow
 def test_a_command_that_meets_damaged_checkpoints(tmp_path):
-    """It goes on from the one before, and says so; where that is damaged too, all stays as it was."""
+    """It resumes from the previous one with a warning; if that is damaged too, nothing is changed."""
     small = ["--method", "softmax", "--backbone", "mlp", "--width", "8", "--epochs", "2"]
     assert run("train", "digits", "--out", "run", *small, cwd=tmp_path).returncode == 0
     folder = tmp_path / "run"
@@ -297,7 +297,9 @@ def test_a_command_that_meets_damaged_checkpoints(tmp_path):
 
 def rewrite_description(folder, change):
     """Change the description of the model in a folder."""
-    rewritten(folder / "model.safetensors", "model", lambda told: told | {"model": told["model"] | change})
+    rewritten(
+        folder / "model.safetensors", "model", lambda header: header | {"model": header["model"] | change}
+    )
 
 
 def rewritten(path, name, change):
@@ -305,8 +307,8 @@ def rewritten(path, name, change):
     content = path.read_bytes()
     length = struct.unpack("<Q", content[:8])[0]
     header = json.loads(content[8 : 8 + length])
-    told = header["__metadata__"]
-    told[name] = json.dumps(change(json.loads(told[name])))
+    metadata = header["__metadata__"]
+    metadata[name] = json.dumps(change(json.loads(metadata[name])))
     text = json.dumps(header).encode()
     path.write_bytes(struct.pack("<Q", len(text)) + text + content[8 + length :])
 
@@ -327,7 +329,7 @@ class TestData:
         with pytest.raises(RandomSetError, match="float32; got overflow in sample 1"):
             load_source(tmp_path / "a.npz", labelled=False)
 
-    def test_letters_that_do_not_exist(self, tmp_path):
+    def test_invalid_characters(self, tmp_path):
         names = np.array(["a", "b"])
         names.view(np.uint32)[0] = 0x7FFFFFFF
         np.savez(tmp_path / "a.npz", features=np.zeros((2, 2)), labels=np.arange(2), classes=names)

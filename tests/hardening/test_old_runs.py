@@ -1,4 +1,4 @@
-"""Run folders of every version so far: they open, predict what they predicted, and are gone on with."""
+"""Run folders of every version so far: they open, predict the same, and can be resumed."""
 
 import json
 import shutil
@@ -37,18 +37,18 @@ def test_they_are_small_and_hold_no_pickle():
         assert {path.suffix for path in files} <= {".json", ".jsonl", ".md", ".csv", ".safetensors", ".npz"}
 
 
-def test_it_predicts_what_it_predicted(old):
-    told = [json.loads(line) for line in (old / "predictions.jsonl").read_text().splitlines()]
+def test_predictions_are_unchanged(old):
+    stored_lines = [json.loads(line) for line in (old / "predictions.jsonl").read_text().splitlines()]
     network = load_model(old)
-    found = network.predict(load_source("digits").inputs[: len(told)], progress=False)
-    assert [found.budget.classes[label] for label in found.labels] == [line["label"] for line in told]
-    stored = torch.tensor([list(line["probabilities"].values()) for line in told])
+    found = network.predict(load_source("digits").inputs[: len(stored_lines)], progress=False)
+    assert [found.budget.classes[label] for label in found.labels] == [line["label"] for line in stored_lines]
+    stored = torch.tensor([list(line["probabilities"].values()) for line in stored_lines])
     torch.testing.assert_close(found.pignistic, stored, atol=1e-5, rtol=0)
-    for row, line in zip(found.mass, told, strict=True):
+    for row, line in zip(found.mass, stored_lines, strict=True):
         for part in line["masses"]:
             assert row[found.budget.index(part["set"])].item() == pytest.approx(part["mass"], abs=1e-5)
     known = Threshold.load(old).known(found.entropy)
-    assert known.tolist() == [line["known"] for line in told]
+    assert known.tolist() == [line["known"] for line in stored_lines]
 
 
 def test_every_file_opens(old):
@@ -60,7 +60,7 @@ def test_every_file_opens(old):
 
 
 @pytest.mark.slow
-def test_it_is_evaluated_predicted_reported_and_gone_on_with(old, tmp_path):
+def test_evaluated_reported_and_resumed(old, tmp_path):
     before = Evaluation.load(old)
     done = run("evaluate", "run", "--no-timing", "--no-sweeps", "--no-figures", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -71,14 +71,14 @@ def test_it_is_evaluated_predicted_reported_and_gone_on_with(old, tmp_path):
     assert run("report", "run", cwd=tmp_path).returncode == 0
     done = run("train", "--out", "run", "--resume", cwd=tmp_path)
     assert (done.returncode, "is trained already" in done.stdout) == (0, True)
-    (old / "test.json").unlink()  # as if it had been killed, without a checkpoint: it begins anew
+    (old / "test.json").unlink()  # as if it had been killed without a checkpoint: training restarts
     done = run("train", "--out", "run", "--resume", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert json.loads((old / "test.json").read_text())["samples"] == before["test"]["samples"]
 
 
 class TestNewerVersions:
-    """What a newer version wrote is refused, and the error says why and what to do."""
+    """Files of a newer version are refused, with the reason and a remedy."""
 
     READ: ClassVar = {
         "config.json": lambda run: TrainConfig.load(run),
@@ -103,7 +103,7 @@ class TestNewerVersions:
             Parts.load(first_run / "split.json", load_source("digits"))
 
     def test_networks(self, first_run):
-        rewritten(first_run / "model.safetensors", "network", lambda told: told | {"version": 2})
+        rewritten(first_run / "model.safetensors", "network", lambda header: header | {"version": 2})
         with pytest.raises(FileFormatError, match=r"the model was written by a newer version of randomset"):
             load_model(first_run)
 
@@ -138,7 +138,7 @@ class TestNewerVersions:
         assert "Traceback" not in done.stderr
 
 
-def test_every_document_tells_format_and_version(first_run):
+def test_every_document_has_a_format_and_a_version(first_run):
     bare = {"seconds.json", "origin.json"}  # a number alone, and a note of the tests
     for path in first_run.glob("*.json"):
         if path.name not in bare:

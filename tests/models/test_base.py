@@ -2,11 +2,13 @@
 
 import copy
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
+from randomset import backbones
 from randomset.errors import RandomSetError
 from randomset.evaluation.robustness import attack_rows
 from randomset.models import (
@@ -19,7 +21,7 @@ from randomset.models import (
     Softmax,
 )
 from randomset.models import load as load_model
-from tests.models.baselines import MAKERS, X, Y, body, make
+from tests.models.conftest import MAKERS, X, Y, body, make
 
 SCORES = {
     "softmax": set(),
@@ -63,7 +65,7 @@ class TestContract:
             for key, score in whole.scores.items():
                 assert torch.allclose(found.scores[key], score, atol=1e-4)
 
-    def test_modes_come_back(self, name):
+    def test_the_mode_is_restored(self, name):
         model = make(name).train()
         model.predict(X)
         assert model.training
@@ -178,7 +180,7 @@ def test_mistakes(call, message):
         call()
 
 
-def test_backbones_are_understood_as_by_a_random_set_network():
+def test_backbones_with_maps_and_tokens():
     class Output:
         def __init__(self, hidden):
             self.last_hidden_state = hidden
@@ -201,3 +203,10 @@ def test_backbones_are_understood_as_by_a_random_set_network():
     ).probabilities.shape == (2, 3)
     encoder = Encoder()
     assert torch.allclose(Softmax(encoder, 3).features(X), encoder.layer(X), atol=1e-6)
+
+
+def test_images_as_arrays(digit_images):
+    images = digit_images[0][:5]
+    model = Softmax(backbones.small_cnn(1, 8), 8, preprocess=None)
+    as_array = model.predict(images.numpy())
+    assert np.allclose(as_array.probabilities, model.predict(images).probabilities)

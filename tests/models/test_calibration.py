@@ -6,13 +6,13 @@ import torch
 from randomset import RandomSet
 from randomset.errors import RandomSetError
 from randomset.models import BeliefTemperature, PignisticTemperature
-from tests.models.networks import BUDGET, X, network
+from tests.models.conftest import BUDGET, FEATURES, network
 
 
 class TestCalibrations:
     def test_one_temperature_for_each_cardinality(self):
         model = network().eval()
-        logits = model(X)
+        logits = model(FEATURES)
         divided = logits.clone()
         divided[:, :3] /= 2
         divided[:, 3:] /= 3
@@ -43,12 +43,12 @@ class TestCalibrations:
         order = before.pignistic.argsort(1)
         assert (after.pignistic.gather(1, order).diff(dim=1) >= -1e-9).all()
 
-    def test_a_calibration_is_used_unless_told_otherwise(self):
+    def test_a_calibration_is_applied_unless_disabled(self):
         model = network().eval()
-        plain = model.predict(X)
+        plain = model.predict(FEATURES)
         model.calibration = BeliefTemperature(4.0)
-        assert torch.equal(model.predict(X, calibrated=False).mass, plain.mass)
-        assert not torch.equal(model.predict(X).mass, plain.mass)
+        assert torch.equal(model.predict(FEATURES, calibrated=False).mass, plain.mass)
+        assert not torch.equal(model.predict(FEATURES).mass, plain.mass)
 
     @pytest.mark.parametrize("temperature", [0.0, -1.0, float("nan"), []])
     def test_bad_temperatures(self, temperature):

@@ -11,16 +11,16 @@ from randomset.models import (
     Softmax,
 )
 from randomset.models.laplace_bridge import dirichlet_from_gaussian, gaussian_from_dirichlet
-from tests.models.baselines import X, Y, laplace, make
+from tests.models.conftest import X, Y, laplace, make
 
 
 class TestLaplaceBridge:
-    def test_there_and_back(self):
+    def test_round_trip_of_the_bridge(self):
         alpha = 0.5 + 20 * torch.rand(50, 6, generator=torch.Generator().manual_seed(0), dtype=torch.double)
         assert torch.allclose(dirichlet_from_gaussian(*gaussian_from_dirichlet(alpha)), alpha)
 
     def test_moments_of_the_logits_of_a_dirichlet(self):
-        """Where a Dirichlet is narrow, its logits have the moments that the bridge says."""
+        """The logits of a narrow Dirichlet have the moments of the bridge."""
         alpha = torch.tensor([40.0, 60.0, 100.0], dtype=torch.double)
         torch.manual_seed(0)
         drawn = torch.distributions.Dirichlet(alpha).sample((200_000,)).log()
@@ -80,7 +80,7 @@ class TestLaplaceBridge:
         assert torch.equal(closed.argmax(1)[sure], drawn.argmax(1)[sure])
 
     @pytest.mark.parametrize("structure", ["kron", "full"])
-    def test_the_prior_is_the_likeliest_of_a_grid(self, structure):
+    def test_the_prior_maximises_the_evidence(self, structure):
         """The evidence of the last layer by its definition, with the covariance of the whole posterior."""
         model = laplace(structure)
         layer, n = model.network.layer, 51
@@ -115,7 +115,7 @@ class TestLaplaceBridge:
         one, other = cooled.fit_posterior([(X, Y)]), scaled.fit_posterior([(X, Y)])
         assert one == pytest.approx(other, rel=1e-3)
 
-    def test_far_away_is_less_sure(self):
+    def test_uncertainty_grows_far_away(self):
         model = laplace("kron")
         near, far = model.predict(X), model.predict(30 * X)
         assert far.scores["mutual information"].mean() > near.scores["mutual information"].mean()

@@ -156,7 +156,7 @@ class TestLabels:
             ([{"cat"}, {"cow"}, {"cat"}, {"cat"}, {"cat"}], "cow"),
         ],
     )
-    def test_what_is_wrong_is_said(self, labels, message):
+    def test_errors(self, labels, message):
         logits, _ = draw(ANIMALS)
         with pytest.raises(RandomSetError, match=message):
             RandomSetLoss(ANIMALS)(logits, labels)
@@ -253,7 +253,7 @@ class TestNormalisedMassLoss:
             NormalisedMassLoss(ANIMALS, 0.0)
 
 
-def test_two_classes_that_are_never_told_apart():
+def test_two_classes_that_are_never_distinguished():
     """Labels say "cat or dog" or "car", and nothing ever separates cat from dog: the set must be learned."""
     generator = torch.Generator().manual_seed(0)
     car = torch.rand(400, generator=generator) < 0.5
@@ -275,3 +275,14 @@ def test_two_classes_that_are_never_told_apart():
     assert answer.credal_width[~car].mean() > 0.9  # either of the two, anything between
     assert answer.credal_width[car].mean() < 0.1
     assert (answer.mass.argmax(1) == torch.where(car, 2, pair)).float().mean() > 0.98
+
+
+class TestAuxiliary:
+    BUDGET = Budget.from_sets([(0, 1)], 3)
+
+    def test_the_loss_of_a_pair(self):
+        loss, labels = RandomSetLoss(self.BUDGET), torch.tensor([0, 2])
+        main, second = torch.randn(2, 4), torch.randn(2, 4)
+        expected = loss(main, labels) + 0.4 * loss(second, labels)
+        assert loss((main, second), labels).item() == pytest.approx(expected.item())
+        assert loss.terms["loss"].item() == pytest.approx(loss(main, labels).item())

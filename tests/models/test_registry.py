@@ -11,7 +11,7 @@ from randomset.evaluation import evaluate
 from randomset.models import Classifier, Prediction, Softmax, classifier_class, load, methods, register
 from randomset.models.registry import _CLASSES
 from randomset.training import TrainConfig, train
-from tests.models.baselines import X, Y, data
+from tests.models.conftest import X, Y, data
 
 LIBRARY = (
     "rsnn",
@@ -109,7 +109,7 @@ class TestOutside:
         found, expected = again.predict(test[0]), model.predict(test[0])
         assert torch.equal(found.probabilities, expected.probabilities)
         assert torch.equal(found.scores["distance"], expected.scores["distance"])
-        numbers = evaluate(again, test, {"far": UNKNOWN})
+        numbers = evaluate(again, test, {"far": UNKNOWN}, classes=again.classes)
         assert numbers["test"]["accuracy"] > 0.8
         assert set(numbers["ood"]["far"]["scores"]) == {"entropy", "1 - maximum", "distance", "rank average"}
         assert numbers.classes == names

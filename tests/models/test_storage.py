@@ -15,7 +15,7 @@ from randomset.errors import FileFormatError, RandomSetError
 from randomset.models import BeliefTemperature, Classifier, Ensemble, LaplaceBridge, Softmax
 from randomset.models import load as load_model
 from randomset.models.calibration import calibration_from_spec
-from tests.models.networks import BUDGET, IMAGES, X, network
+from tests.models.conftest import BUDGET, FEATURES, IMAGES, network
 
 
 def rewrite_header(path, change):
@@ -26,7 +26,7 @@ def rewrite_header(path, change):
 
 
 def changed(header, change):
-    """Change what the header says, or what it says of the model."""
+    """Change a field of the header, or of the description of the model."""
     if set(change) <= {"format", "version", "notes"}:
         return {**header, **change}
     return {**header, "model": {**header["model"], **change}}
@@ -34,7 +34,9 @@ def changed(header, change):
 
 class TestFiles:
     def full(self):
-        model = network(hidden=(6,), dropout=0.1, preprocess=Standardise.from_data(X), freeze_backbone=True)
+        model = network(
+            hidden=(6,), dropout=0.1, preprocess=Standardise.from_data(FEATURES), freeze_backbone=True
+        )
         model.calibration = BeliefTemperature([2.0, 3.0])
         model.notes = {"trained on": "nothing", "numbers": [1, 2]}
         return model.eval()
@@ -43,7 +45,7 @@ class TestFiles:
         model = self.full()
         assert model.save(tmp_path / "new" / "run") == tmp_path / "new" / "run"
         again = RandomSetNetwork.load(tmp_path / "new" / "run")
-        assert torch.equal(again.predict(X).mass, model.predict(X).mass)
+        assert torch.equal(again.predict(FEATURES).mass, model.predict(FEATURES).mass)
         assert again.budget == model.budget
         assert again.notes == model.notes
         assert again.backbone_frozen
@@ -51,14 +53,14 @@ class TestFiles:
         assert isinstance(again.calibration, BeliefTemperature)
         assert Budget.load(tmp_path / "new" / "run" / "budget.json") == BUDGET
 
-    def test_versions_are_noted(self, tmp_path):
+    def test_versions_are_stored(self, tmp_path):
         with safe_open(str(self.full().save(tmp_path) / "model.safetensors"), "pt") as file:
             header = json.loads(file.metadata()["model"])
         assert header["versions"]["torch"] == torch.__version__
         assert header["model"]["budget"]["classes"] == ["cat", "dog", "car"]
 
     @pytest.mark.parametrize("name", ["small_cnn", "resnet", "wide_resnet"])
-    def test_our_backbones_need_no_help(self, name, tmp_path):
+    def test_library_backbones_are_rebuilt(self, name, tmp_path):
         options = {
             "small_cnn": {"image_size": 8},
             "resnet": {"width": 4},
@@ -68,7 +70,7 @@ class TestFiles:
         model = RandomSetNetwork(backbone, BUDGET).eval()
         assert torch.equal(RandomSetNetwork.load(model.save(tmp_path))(IMAGES), model(IMAGES))
 
-    def test_foreign_parts_are_asked_for(self, tmp_path):
+    def test_backbones_of_the_user_must_be_passed(self, tmp_path):
         model = RandomSetNetwork(nn.Linear(4, 8), BUDGET, preprocess=nn.BatchNorm1d(4)).eval()
         model.save(tmp_path)
         with pytest.raises(RandomSetError, match="preprocess="):
@@ -76,7 +78,7 @@ class TestFiles:
         with pytest.raises(RandomSetError, match=r"Linear.*backbone="):
             RandomSetNetwork.load(tmp_path, preprocess=nn.BatchNorm1d(4))
         again = RandomSetNetwork.load(tmp_path, nn.Linear(4, 8), nn.BatchNorm1d(4))
-        assert torch.equal(again(X), model(X))
+        assert torch.equal(again(FEATURES), model(FEATURES))
         with pytest.raises(FileFormatError, match=r"do not fit.*architecture"):
             RandomSetNetwork.load(tmp_path, nn.Linear(5, 8), nn.BatchNorm1d(4))
 
@@ -85,7 +87,7 @@ class TestFiles:
         model = RandomSetNetwork(nn.Sequential(layer, nn.ReLU(), layer), BUDGET)
         model.save(tmp_path)
         again = RandomSetNetwork.load(tmp_path, nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4)))
-        assert torch.equal(again(X), model(X))
+        assert torch.equal(again(FEATURES), model(FEATURES))
 
     def test_a_failed_write_leaves_the_old_file(self, tmp_path, monkeypatch):
         self.full().save(tmp_path)
@@ -100,7 +102,7 @@ class TestFiles:
         assert (tmp_path / "model.safetensors").read_bytes() == before
         assert sorted(p.name for p in tmp_path.iterdir()) == ["budget.json", "model.safetensors"]
 
-    def test_what_cannot_be_read(self, tmp_path):
+    def test_unreadable_files(self, tmp_path):
         with pytest.raises(FileFormatError, match="no model here"):
             RandomSetNetwork.load(tmp_path)
         path = tmp_path / "model.safetensors"
@@ -133,7 +135,7 @@ class TestFiles:
             ({"notes": 3}, "cannot build the model"),
         ],
     )
-    def test_a_header_that_lies(self, tmp_path, change, message):
+    def test_invalid_headers(self, tmp_path, change, message):
         path = self.full().save(tmp_path) / "model.safetensors"
         rewrite_header(path, lambda header: changed(header, change))
         with pytest.raises(RandomSetError, match=message):
@@ -142,7 +144,7 @@ class TestFiles:
     def test_pickling_and_copies(self):
         model = self.full()
         again = pickle.loads(pickle.dumps(model))
-        assert torch.equal(again.predict(X).mass, model.predict(X).mass)
+        assert torch.equal(again.predict(FEATURES).mass, model.predict(FEATURES).mass)
 
     def test_a_model_of_another_class(self, tmp_path):
         Softmax(backbones.mlp(4, (8,)), 3).save(tmp_path)
@@ -157,7 +159,7 @@ def write_earlier(model, folder, key, header):
     save_file(model.state_dict(), folder / "model.safetensors", {key: json.dumps(header)})
 
 
-def write_rival(model, folder, description):
+def write_baseline(model, folder, description):
     notes = {"classes": ["cat", "dog", "car"]}
     header = {"format": "randomset.rival", "version": 1, "model": description, "notes": notes}
     write_earlier(model, folder, "rival", header)
@@ -182,41 +184,43 @@ class TestEarlierVersions:
         again = load_model(folder)
         assert type(again) is type(model)
         assert again.classes == ("cat", "dog", "car")
-        assert torch.equal(again.predict(X).probabilities, model.predict(X).probabilities)
+        assert torch.equal(again.predict(FEATURES).probabilities, model.predict(FEATURES).probabilities)
         return again
 
     def test_a_softmax_network(self, tmp_path):
         model = self.softmax()
         model.temperature.fill_(1.7)
-        write_rival(model, tmp_path, self.SOFTMAX)
+        write_baseline(model, tmp_path, self.SOFTMAX)
         again = self.same_model(tmp_path, model)
         assert torch.equal(again.temperature, model.temperature)
 
     def test_a_softmax_network_with_preprocessing(self, tmp_path):
         model = self.softmax(preprocess=Standardise(torch.ones(4), torch.full((4,), 2.0)))
-        write_rival(model, tmp_path, self.SOFTMAX | {"channels": 4})
+        write_baseline(model, tmp_path, self.SOFTMAX | {"channels": 4})
         again = self.same_model(tmp_path, model)
         assert isinstance(again.preprocess, Standardise)
 
     def test_an_ensemble(self, tmp_path):
         model = Ensemble([self.softmax(seed) for seed in range(3)])
-        write_rival(model, tmp_path, {"method": "ensemble", "members": [self.SOFTMAX] * 3})
+        write_baseline(model, tmp_path, {"method": "ensemble", "members": [self.SOFTMAX] * 3})
         again = self.same_model(tmp_path, model)
         assert len(again.members) == 3
 
     @pytest.mark.parametrize("structure", ["kron", "full"])
     def test_a_laplace_bridge(self, tmp_path, structure):
         model = LaplaceBridge(self.softmax(), structure, 20).eval()
-        model.fit_posterior([(X, torch.arange(10) % 3)])
+        model.fit_posterior([(FEATURES, torch.arange(10) % 3)])
         options = {"structure": structure, "samples": 20}
         description = {"method": "laplace-bridge", "network": self.SOFTMAX, "options": options}
-        write_rival(model, tmp_path, description)
+        write_baseline(model, tmp_path, description)
         again = self.same_model(tmp_path, model)
         assert again.prior_precision == model.prior_precision
 
     @pytest.mark.parametrize("kind", [None, "BeliefTemperature", "PignisticTemperature"])
     def test_a_random_set_network(self, tmp_path, kind):
-        model = network(hidden=(6,), dropout=0.1, preprocess=Standardise.from_data(X), freeze_backbone=True)
+        model = network(
+            hidden=(6,), dropout=0.1, preprocess=Standardise.from_data(FEATURES), freeze_backbone=True
+        )
         calibration = None if kind is None else {"kind": kind, "temperature": [2.0]}
         model.calibration = calibration_from_spec(calibration)
         header = {
@@ -241,16 +245,53 @@ class TestEarlierVersions:
             save_file(state, tmp_path / "model.safetensors", {"network": json.dumps(header)})
         again = load_model(tmp_path)
         assert isinstance(again, RandomSetNetwork)
-        assert torch.equal(again.predict(X).mass, model.predict(X).mass)
+        assert torch.equal(again.predict(FEATURES).mass, model.predict(FEATURES).mass)
         assert type(again.calibration) is type(model.calibration)
         assert (again.notes, again.budget, again.backbone_frozen) == (header["notes"], BUDGET, True)
 
     def test_saved_again_it_has_the_current_format(self, tmp_path):
         model = self.softmax()
-        write_rival(model, tmp_path / "old", self.SOFTMAX)
+        write_baseline(model, tmp_path / "old", self.SOFTMAX)
         load_model(tmp_path / "old").save(tmp_path / "new")
         with safe_open(str(tmp_path / "new" / "model.safetensors"), "pt") as file:
             (key,) = file.metadata()
             header = json.loads(file.metadata()["model"])
         assert (key, header["format"], header["version"]) == ("model", "randomset.model", 1)
         self.same_model(tmp_path / "new", model)
+
+
+class TestBaselines:
+    def test_files_that_are_not_models(self, tmp_path):
+        with pytest.raises(RandomSetError, match="no model here"):
+            load_model(tmp_path)
+        (tmp_path / "model.safetensors").write_bytes(b"hello")
+        with pytest.raises(RandomSetError, match="safetensors"):
+            load_model(tmp_path)
+
+    def test_invalid_headers(self, tmp_path):
+        from safetensors.torch import save_file
+
+        for header in ("{}", "[]", '{"format": "randomset.rival", "version": 1, "model": {"method": "x"}}'):
+            save_file({"a": torch.zeros(1)}, tmp_path / "model.safetensors", metadata={"rival": header})
+            with pytest.raises(RandomSetError, match=r"cannot build the model|does not hold a model"):
+                load_model(tmp_path)
+
+    def test_a_backbone_of_the_users_own(self, tmp_path):
+        model = Softmax(torch.nn.Linear(2, 4), 3, in_features=4).eval()
+        model.save(tmp_path)
+        with pytest.raises(RandomSetError, match=r"not one of randomset.backbones; got Linear.*backbone=…"):
+            load_model(tmp_path)
+        again = load_model(tmp_path, backbone=torch.nn.Linear(2, 4))
+        inputs = torch.randn(5, 2)
+        assert torch.equal(again.predict(inputs).probabilities, model.predict(inputs).probabilities)
+
+    @pytest.mark.parametrize("structure", ["kron", "full"])
+    def test_a_posterior_is_kept(self, tmp_path, structure):
+        torch.manual_seed(0)
+        bridge = LaplaceBridge(Softmax(backbones.mlp(2, (8,)), 3).eval(), structure)
+        inputs = torch.randn(50, 2)
+        bridge.fit_posterior([(inputs, torch.arange(50) % 3)])
+        bridge.save(tmp_path)
+        assert torch.equal(
+            load_model(tmp_path).predict(inputs).probabilities, bridge.predict(inputs).probabilities
+        )

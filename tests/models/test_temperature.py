@@ -6,9 +6,13 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import randomset as rs
+from randomset import backbones
 from randomset.errors import LabelError, RandomSetError
 from randomset.models import Epinet, Softmax
-from tests.models.baselines import X, Y, body
+from randomset.models.calibration_error import calibration_error
+from randomset.models.temperature import calibrate
+from tests.models.conftest import X, Y, body
+from tests.training.conftest import network, quick
 
 
 def identity_softmax(scale=1.0):
@@ -90,3 +94,81 @@ class TestMistakes:
             rs.calibrate(Softmax(body(), 3), (X, Y + 1))
         with pytest.raises(LabelError, match="no data to calibrate on"):
             rs.calibrate(Softmax(body(), 3), (X, torch.full_like(Y, -100)))
+
+
+@pytest.mark.slow
+class TestCalibration:
+    @pytest.fixture
+    def trained(self, digits):
+        model = network()
+        quick(model, digits[0], epochs=6, learning_rate=1e-2)
+        return model
+
+    def test_a_scaled_head_scales_the_temperature(self, digits, monkeypatch):
+        monkeypatch.setattr("randomset.models.temperature._PRIOR_STD", 100.0)  # the likelihood alone
+        torch.manual_seed(0)
+        model = rs.RandomSetNetwork(backbones.mlp(64, (32,)), rs.Budget.singletons(10))
+        quick(model, digits[0], epochs=6, learning_rate=1e-2)
+        found = calibrate(model, digits[1]).temperature[0]
+        model.head.layers[-1].weight.data *= 3
+        model.head.layers[-1].bias.data *= 3
+        report = calibrate(model, digits[1])
+        assert report.temperature[0] == pytest.approx(3 * found, rel=0.05)
+        assert report.nll[1] < report.nll[0]
+        assert report.samples == 300
+
+    def test_the_report_matches_the_predictions(self, digits, trained):
+        report = calibrate(trained, digits[1])
+        x, y = digits[1].tensors
+        for number, calibrated in enumerate((False, True)):
+            answer = trained.predict(x, calibrated=calibrated)
+            right = (answer.labels == y).float()
+            assert report.accuracy[number] == pytest.approx(right.mean().item())
+            assert report.ece[number] == pytest.approx(calibration_error(answer.confidence, right), abs=1e-6)
+            likelihood = -answer.pignistic.gather(1, y[:, None]).log().mean().item()
+            assert report.nll[number] == pytest.approx(likelihood, abs=1e-5)
+        assert "predictions changed" in str(report)
+
+    def test_one_for_each_cardinality_is_no_less_likely(self, digits, trained):
+        one = calibrate(trained, digits[1])
+        several = calibrate(trained, digits[1], per_cardinality=True)
+        assert several.nll[1] <= one.nll[1] + 1e-6
+        assert len(several.temperature) in (1, 3)
+
+    def test_the_class_order_is_kept_if_predictions_would_change(self):
+        # The inputs are the logits. They are sure of themselves and right half of the time.
+        model = rs.RandomSetNetwork(nn.Identity(), rs.Budget.powerset(4), in_features=15)
+        model.head.layers[-1].weight.data = torch.eye(15)
+        model.head.layers[-1].bias.data.zero_()
+        torch.manual_seed(0)
+        logits = 4 * torch.randn(600, 15)
+        labels = torch.where(
+            torch.arange(600) % 2 == 0, model.predict(logits).labels, torch.randint(4, (600,))
+        )
+        report = calibrate(model, TensorDataset(logits, labels))
+        assert report.refused is not None
+        assert report.refused > 5
+        assert report.kind == "PignisticTemperature"
+        assert report.changed == 0
+        assert report.accuracy[0] == report.accuracy[1]
+        assert report.nll[1] < report.nll[0]
+        assert "would have changed" in str(report)
+
+    def test_a_few_perfect_samples_do_not_make_it_overconfident(self, digits, trained):
+        x, y = digits[1].tensors
+        right = trained.predict(x).labels == y
+        few = TensorDataset(x[right][:30], y[right][:30])
+        assert calibrate(trained, few).temperature[0] > 0.5
+
+    def test_ignored_and_missing_labels(self, digits, trained):
+        x, y = digits[1].tensors
+        half = y.clone()
+        half[150:] = -100
+        expected = calibrate(trained, TensorDataset(x[:150], y[:150]))
+        assert calibrate(trained, TensorDataset(x, half)) == expected
+        with pytest.raises(LabelError, match="no data to calibrate on"):
+            calibrate(trained, TensorDataset(x, torch.full_like(y, -100)))
+        with pytest.raises(LabelError, match="calibration data have no labels"):
+            calibrate(trained, TensorDataset(x))
+        with pytest.raises(RandomSetError, match="only classifiers of randomset"):
+            calibrate(nn.Linear(64, 10), digits[1])

@@ -1,11 +1,10 @@
-"""Training: it learns, it logs, it takes data of every kind, it says what is wrong."""
+"""`fit`: it learns, logs, takes data of every kind, and reports mistakes."""
 
 import csv
 import signal
 
 import pytest
 import torch
-from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
@@ -14,28 +13,7 @@ from randomset import backbones
 from randomset.errors import LabelError, RandomSetError, RandomSetWarning, ShapeError
 from randomset.models import Softmax
 from randomset.models import load as load_model
-from randomset.models.calibration_error import calibration_error
-from randomset.models.temperature import calibrate
-from randomset.training import precision
-
-
-@pytest.fixture(scope="module")
-def digits():
-    data = load_digits()
-    x, y = torch.tensor(data.data, dtype=torch.float32) / 16, torch.tensor(data.target)
-    return TensorDataset(x[:800], y[:800]), TensorDataset(x[800:1100], y[800:1100])
-
-
-BUDGET = rs.Budget.from_sets([{3, 8}, {4, 9}, {1, 7, 8}], 10)
-
-
-def network(dropout=0.0):
-    torch.manual_seed(0)
-    return rs.RandomSetNetwork(backbones.mlp(64, (32,), dropout=dropout), BUDGET)
-
-
-def quick(model, *data, **options):
-    return rs.fit(model, *data, **{"epochs": 1, "batch_size": 64, "progress": False, **options})
+from tests.training.conftest import BUDGET, network, quick
 
 
 def probabilities_of(model, inputs):
@@ -67,26 +45,6 @@ class TestLearning:
         assert report.to_frame().shape == (8, 14)
         assert rs.RandomSetNetwork.load(tmp_path).budget == BUDGET
 
-    def test_the_measures_are_those_of_the_predictions(self, digits):
-        model = network()
-        row = quick(model, *digits, epochs=2).last
-        x, y = digits[1].tensors
-        answer = model.predict(x, calibrated=False)
-        right = answer.labels == y
-        assert row["val_accuracy"] == pytest.approx(right.float().mean().item())
-        assert row["val_invalid"] == pytest.approx(answer.validity.repaired.float().mean().item())
-        assert row["val_ece"] == pytest.approx(calibration_error(answer.confidence, right.float()), abs=1e-5)
-        likelihood = answer.pignistic.gather(1, y[:, None]).log().mean()
-        assert row["val_nll"] == pytest.approx(-likelihood.item(), rel=1e-4)
-        assert row["val_loss"] == pytest.approx(rs.RandomSetLoss(BUDGET)(model.eval()(x), y).item(), rel=1e-3)
-
-    def test_the_same_engine_trains_a_plain_network(self, digits):
-        plain = nn.Sequential(backbones.mlp(64, (32,)), nn.Linear(32, 10))
-        report = quick(plain, *digits, epochs=4, loss=nn.CrossEntropyLoss(), learning_rate=1e-2)
-        assert report.last["val_accuracy"] > 0.85
-        assert "val_invalid" not in report.last
-        assert report.calibration is None
-
     def test_a_trained_classifier_is_not_destroyed(self, digits):
         torch.manual_seed(0)
         hidden = nn.Sequential(nn.Linear(64, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU())
@@ -96,13 +54,6 @@ class TestLearning:
         after = quick(tuned, *digits, epochs=3).last["val_accuracy"]
         assert after > before - 0.05
 
-    def test_the_report_is_of_the_weights_that_were_kept(self, digits, tmp_path):
-        from lightning.pytorch.callbacks import EarlyStopping
-
-        stopping = EarlyStopping("val_loss", patience=0, min_delta=10.0)
-        report = quick(network(), *digits, epochs=6, callbacks=stopping, out=tmp_path, keep="best")
-        assert str(report).startswith(f"2 epochs of 6, stopped early, kept epoch {int(report.best['epoch'])}")
-
     def test_a_seed_repeats_everything(self, digits):
         states = []
         for seed in (1, 1, 2):
@@ -111,13 +62,6 @@ class TestLearning:
             states.append(model.head.layers[0].weight.detach())
         assert torch.equal(states[0], states[1])
         assert not torch.equal(states[0], states[2])
-
-    def test_torchs_generator_is_left_alone(self, digits):
-        model = network()
-        torch.manual_seed(7)
-        state = torch.get_rng_state()
-        quick(model, digits[0])
-        assert torch.equal(torch.get_rng_state(), state)
 
     def test_a_frozen_backbone_stays(self, digits):
         model = network().freeze_backbone()
@@ -134,16 +78,6 @@ class TestLearning:
         report = quick(network(), data, val, epochs=2)
         assert 0 <= report.last["val_accuracy"] <= 1
         assert report.calibration is not None
-
-    def test_augmentation_changes_the_path(self):
-        x, y = torch.rand(64, 1, 8, 8), torch.arange(64) % 10
-        losses = []
-        for shift in (0.0, 0.3):
-            torch.manual_seed(0)
-            model = rs.RandomSetNetwork(backbones.small_cnn(1, 8, width=4), BUDGET)
-            recipe = rs.Recipe.named("fast", shift=shift, flip=bool(shift), batch_size=16)
-            losses.append(quick(model, TensorDataset(x, y), recipe=recipe, batch_size=None).last["loss"])
-        assert losses[0] != losses[1]
 
 
 def data_module(data):
@@ -199,13 +133,6 @@ class TestKindsOfData:
         )
         assert Counter.steps == 3
 
-    def test_a_logger_of_the_user(self, digits, tmp_path):
-        from lightning.pytorch.loggers import CSVLogger
-
-        quick(network(), *digits, logger=CSVLogger(tmp_path, name="mine", version=""), out=tmp_path / "run")
-        assert "val_accuracy" in (tmp_path / "mine" / "metrics.csv").read_text()
-        assert "val_accuracy" in (tmp_path / "run" / "metrics.csv").read_text()
-
 
 class TestMistakes:
     @pytest.mark.parametrize(
@@ -227,7 +154,7 @@ class TestMistakes:
         with pytest.raises(RandomSetError, match=message):
             quick(network(), digits[0], **options)
 
-    def test_the_best_of_no_validation(self, digits, tmp_path):
+    def test_keeping_the_best_requires_validation_data(self, digits, tmp_path):
         with pytest.raises(RandomSetError, match="no validation data"):
             quick(network(), digits[0], keep="best", out=tmp_path)
 
@@ -268,7 +195,7 @@ class TestMistakes:
         with pytest.raises(RandomSetError, match="cannot be combined with a data loader"):
             quick(network(), DataLoader(digits[0], 8), batch_size=3)
 
-    def test_divergence_is_told(self, digits):
+    def test_divergence_is_reported(self, digits):
         with pytest.warns(RandomSetWarning, match="diverged"):
             quick(network(), digits[0], epochs=3, learning_rate=100.0)
         x, y = digits[0].tensors
@@ -297,42 +224,11 @@ class TestMistakes:
 
 @pytest.mark.slow
 class TestDetails:
-    def test_ignored_labels_of_the_loss_are_ignored_everywhere(self, digits):
-        x, y = digits[1].tensors
-        for index in (-1, 255):
-            marked = torch.cat((y[:100], torch.full((200,), index)))
-            model = network()
-            loss = rs.RandomSetLoss(BUDGET, ignore_index=index)
-            row = quick(model, digits[0], TensorDataset(x, marked), loss=loss, epochs=2)
-            expected = quick(network(), digits[0], TensorDataset(x[:100], y[:100]), epochs=2)
-            assert row.last["val_accuracy"] == pytest.approx(expected.last["val_accuracy"])
-            assert row.calibration.samples == 100
-
     def test_doubles_and_numpy(self, digits):
         x, y = digits[0].tensors
         assert quick(network(), TensorDataset(x.double(), y)).last["loss"] > 0
         report = quick(network().double(), digits[0], digits[1], precision="64-true")
         assert report.calibration is not None
-
-    def test_epochs_without_validation_have_no_values(self, digits):
-        history = quick(network(), *digits, epochs=4, check_val_every_n_epoch=2).history
-        assert ["val_accuracy" in row for row in history] == [False, True, False, True]
-
-    def test_micro_batches_have_masks_of_their_own(self, digits):
-        masks = []
-
-        class Watching(nn.Module):
-            num_features = 64
-
-            def forward(self, x):
-                dropped = nn.functional.dropout(torch.ones(64), 0.5, self.training)
-                if self.training:
-                    masks.append(dropped)
-                return x * dropped
-
-        model = rs.RandomSetNetwork(Watching(), BUDGET)
-        quick(model, digits[0], accumulate_grad_batches=2)
-        assert len({tuple(mask.tolist()) for mask in masks}) == len(masks) == 13
 
     def test_ctrl_c_without_a_folder_is_a_keyboard_interrupt(self, digits):
         from lightning import Callback
@@ -351,113 +247,6 @@ def test_a_checkpoint_in_the_home_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     with pytest.raises(RandomSetError, match=r"no checkpoint to resume from; got .*home/other\.ckpt"):
         quick(network(), (torch.zeros(4, 64), torch.arange(4)), out=tmp_path / "run", resume="~/other.ckpt")
-
-
-class TestPrecision:
-    def test_no_bfloat16_where_the_cpu_has_none(self, monkeypatch):
-        monkeypatch.setattr(precision, "cpu_has_bfloat16", lambda: False)
-        monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-        assert precision.chosen_precision(None, "cpu") == "32-true"
-        with pytest.warns(RandomSetWarning, match="no native bfloat16"):
-            assert precision.chosen_precision("bf16-mixed", "cpu") == "32-true"
-        assert precision.chosen_precision("64-true", "cpu") == "64-true"
-        monkeypatch.setattr(precision, "cpu_has_bfloat16", lambda: True)
-        assert precision.chosen_precision(None, "cpu") == "bf16-mixed"
-        assert precision.chosen_precision("bf16-mixed", "cpu") == "bf16-mixed"
-
-    def test_gpus_by_their_age(self, monkeypatch):
-        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-        for new, expected in ((True, "bf16-mixed"), (False, "16-mixed")):
-            monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda new=new, **_: new)
-            assert precision.chosen_precision(None, "auto") == expected
-
-    def test_mixed_precision_trains(self, digits, monkeypatch):
-        model, seen = network(), set()
-        layer = next(part for part in model.backbone.modules() if isinstance(part, nn.Linear))
-        layer.register_forward_hook(lambda part, _, output: seen.add(output.dtype) if part.training else None)
-        monkeypatch.setattr(precision, "cpu_has_bfloat16", lambda: True)
-        report = quick(model, *digits, precision="bf16-mixed", limit_train_batches=3)
-        assert torch.tensor(report.last["loss"]).isfinite()
-        assert seen == {torch.bfloat16}
-        assert layer.weight.dtype == torch.float32
-
-
-@pytest.mark.slow
-class TestCalibration:
-    @pytest.fixture
-    def trained(self, digits):
-        model = network()
-        quick(model, digits[0], epochs=6, learning_rate=1e-2)
-        return model
-
-    def test_a_temperature_that_was_spoiled_is_found_again(self, digits, monkeypatch):
-        monkeypatch.setattr("randomset.models.temperature._PRIOR_STD", 100.0)  # the likelihood alone
-        torch.manual_seed(0)
-        model = rs.RandomSetNetwork(backbones.mlp(64, (32,)), rs.Budget.singletons(10))
-        quick(model, digits[0], epochs=6, learning_rate=1e-2)
-        found = calibrate(model, digits[1]).temperature[0]
-        model.head.layers[-1].weight.data *= 3
-        model.head.layers[-1].bias.data *= 3
-        report = calibrate(model, digits[1])
-        assert report.temperature[0] == pytest.approx(3 * found, rel=0.05)
-        assert report.nll[1] < report.nll[0]
-        assert report.samples == 300
-
-    def test_what_it_reports_is_so(self, digits, trained):
-        report = calibrate(trained, digits[1])
-        x, y = digits[1].tensors
-        for number, calibrated in enumerate((False, True)):
-            answer = trained.predict(x, calibrated=calibrated)
-            right = (answer.labels == y).float()
-            assert report.accuracy[number] == pytest.approx(right.mean().item())
-            assert report.ece[number] == pytest.approx(calibration_error(answer.confidence, right), abs=1e-6)
-            likelihood = -answer.pignistic.gather(1, y[:, None]).log().mean().item()
-            assert report.nll[number] == pytest.approx(likelihood, abs=1e-5)
-        assert "predictions changed" in str(report)
-
-    def test_one_for_each_cardinality_is_no_less_likely(self, digits, trained):
-        one = calibrate(trained, digits[1])
-        several = calibrate(trained, digits[1], per_cardinality=True)
-        assert several.nll[1] <= one.nll[1] + 1e-6
-        assert len(several.temperature) in (1, 3)
-
-    def test_where_decisions_would_change_the_order_is_kept(self):
-        # The inputs are the logits. They are sure of themselves and right half of the time.
-        model = rs.RandomSetNetwork(nn.Identity(), rs.Budget.powerset(4), in_features=15)
-        model.head.layers[-1].weight.data = torch.eye(15)
-        model.head.layers[-1].bias.data.zero_()
-        torch.manual_seed(0)
-        logits = 4 * torch.randn(600, 15)
-        labels = torch.where(
-            torch.arange(600) % 2 == 0, model.predict(logits).labels, torch.randint(4, (600,))
-        )
-        report = calibrate(model, TensorDataset(logits, labels))
-        assert report.refused is not None
-        assert report.refused > 5
-        assert report.kind == "PignisticTemperature"
-        assert report.changed == 0
-        assert report.accuracy[0] == report.accuracy[1]
-        assert report.nll[1] < report.nll[0]
-        assert "would have changed" in str(report)
-
-    def test_a_handful_of_perfect_samples_does_not_make_it_sure(self, digits, trained):
-        x, y = digits[1].tensors
-        right = trained.predict(x).labels == y
-        few = TensorDataset(x[right][:30], y[right][:30])
-        assert calibrate(trained, few).temperature[0] > 0.5
-
-    def test_ignored_and_missing_labels(self, digits, trained):
-        x, y = digits[1].tensors
-        half = y.clone()
-        half[150:] = -100
-        expected = calibrate(trained, TensorDataset(x[:150], y[:150]))
-        assert calibrate(trained, TensorDataset(x, half)) == expected
-        with pytest.raises(LabelError, match="no data to calibrate on"):
-            calibrate(trained, TensorDataset(x, torch.full_like(y, -100)))
-        with pytest.raises(LabelError, match="calibration data have no labels"):
-            calibrate(trained, TensorDataset(x))
-        with pytest.raises(RandomSetError, match="only classifiers of randomset"):
-            calibrate(nn.Linear(64, 10), digits[1])
 
 
 class TestBaselines:

@@ -1,17 +1,17 @@
 """Every method through the same pipeline: it learns, detects unknown digits, resumes, and is saved."""
 
-import numpy as np
 import pytest
 import torch
+from torch import nn
 
-from randomset import backbones
+from randomset import RandomSetNetwork, backbones
 from randomset.data import load_source
-from randomset.errors import RandomSetError
 from randomset.evaluation import evaluate
-from randomset.models import Classifier, Ensemble, LaplaceBridge, Softmax, methods
+from randomset.models import Classifier, Ensemble, methods
 from randomset.models import load as load_model
-from randomset.training import TrainConfig, train
-from tests.training.interruptions import interrupted_at
+from randomset.training import TrainConfig, fit, train
+from randomset.training.preparation import backbone_for, preprocess_for
+from tests.training.conftest import interrupted_at
 
 BASELINES = [name for name in methods() if name != "rsnn"]
 
@@ -44,7 +44,7 @@ def trained(method, digits, epochs=12, **options):
 @pytest.mark.slow
 @pytest.mark.parametrize("method", BASELINES)
 def test_learns_digits_and_notices_unknown_ones(method, digits, tmp_path):
-    """Above 95 % of the known ones; unknown ones are told with an AUROC well above chance."""
+    """Above 95 % of the known ones; unknown ones are detected with an AUROC well above chance."""
     part, _, _, test, unknown = digits
     model = trained(method, digits)
     result = evaluate(model, part.part(test), {"8 and 9": unknown}, classes=part.classes[:8])
@@ -65,7 +65,7 @@ def test_learns_digits_and_notices_unknown_ones(method, digits, tmp_path):
 
 @pytest.mark.slow
 class TestResuming:
-    def test_an_ensemble_goes_on_with_its_next_member(self, digits, tmp_path):
+    def test_an_ensemble_resumes_with_its_next_member(self, digits, tmp_path):
         with interrupted_at("Member 3"):
             trained("ensemble", digits, epochs=1, out=tmp_path)
         stamp = (tmp_path / "member-0" / "metrics.csv").stat().st_mtime_ns
@@ -83,62 +83,93 @@ class TestResuming:
         assert not torch.equal(first, second)
 
 
-class TestFiles:
-    def test_files_that_are_none(self, tmp_path):
-        with pytest.raises(RandomSetError, match="no model here"):
-            load_model(tmp_path)
-        (tmp_path / "model.safetensors").write_bytes(b"hello")
-        with pytest.raises(RandomSetError, match="safetensors"):
-            load_model(tmp_path)
+@pytest.fixture(scope="module")
+def source_digits():
+    source = load_source("digits")
+    rest, held = source.split(0.2, seed=0)
+    return source, rest[:600], held
 
-    def test_a_header_that_lies(self, tmp_path):
-        from safetensors.torch import save_file
 
-        for header in ("{}", "[]", '{"format": "randomset.rival", "version": 1, "model": {"method": "x"}}'):
-            save_file({"a": torch.zeros(1)}, tmp_path / "model.safetensors", metadata={"rival": header})
-            with pytest.raises(RandomSetError, match=r"cannot build the model|does not hold a model"):
-                load_model(tmp_path)
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory):
+    """Weights of a backbone that has seen digits."""
+    path = tmp_path_factory.mktemp("weights") / "w.pt"
+    source = load_source("digits")
+    torch.manual_seed(0)
+    backbone = backbones.small_cnn(image_size=8)
+    model = nn.Sequential(preprocess_for(backbone, source.inputs), backbone, nn.Linear(128, 10))
+    fit(model, (source.inputs, source.labels), loss=nn.CrossEntropyLoss(), epochs=8, progress=False)
+    torch.save(backbone.state_dict(), path)
+    return str(path)
 
-    def test_a_backbone_of_the_users_own(self, tmp_path):
-        model = Softmax(torch.nn.Linear(2, 4), 3, in_features=4).eval()
+
+def settings(weights, **changes):
+    fields = {"backbone": "small_cnn", "weights": weights, "freeze": True, "num_sets": 5, "epochs": 15}
+    return TrainConfig(**{**fields, **changes})
+
+
+@pytest.mark.slow
+class TestFrozen:
+    def test_the_head_alone_learns(self, source_digits, weights, tmp_path, caplog):
+        caplog.set_level("INFO", "randomset.training")
+        source, rest, held = source_digits
+        result = train(
+            settings(weights), source.inputs, source.labels, source.classes,
+            rows=rest, val_rows=held, progress=False, out=tmp_path / "run",
+        )  # fmt: skip
+        assert caplog.records[0].getMessage().startswith("Computing features")
+        assert result.first is None  # the pretrained features choose the sets
+        network = result.model
+        assert network.backbone_frozen
+        before = torch.load(weights, weights_only=True)
+        inner, scale = network.backbone.layers.children()
+        assert all(torch.equal(t, before[name]) for name, t in inner.state_dict().items())
+        found = network.features(source.inputs[rest])  # of one scale, as the head has learned from them
+        moving = scale.std != 1  # some never change
+        assert torch.allclose(found.mean(0), torch.zeros(len(scale.mean)), atol=1e-4)
+        assert torch.allclose(found.std(0, correction=0)[moving], torch.ones(int(moving.sum())), atol=1e-4)
+        right = network.predict(source.inputs[held]).labels == source.labels[held]
+        assert right.double().mean() > 0.9
+        network.save(tmp_path / "run")
+        again = RandomSetNetwork.load(tmp_path / "run")
+        inputs = source.inputs[held]
+        assert torch.equal(again.predict(inputs).mass, network.predict(inputs).mass)
+
+    @pytest.mark.parametrize("method", [name for name in methods() if name != "rsnn"])
+    def test_baselines_too(self, method, source_digits, weights, tmp_path):
+        source, rest, held = source_digits
+        model = train(
+            settings(weights, method=method), source.inputs, source.labels, source.classes,
+            rows=rest, val_rows=held, progress=False,
+        ).model  # fmt: skip
+        p = model.predict(source.inputs[held]).probabilities
+        assert (p.argmax(1) == source.labels[held]).double().mean() > 0.9
         model.save(tmp_path)
-        with pytest.raises(RandomSetError, match=r"not one of randomset.backbones; got Linear.*backbone=…"):
-            load_model(tmp_path)
-        again = load_model(tmp_path, backbone=torch.nn.Linear(2, 4))
-        inputs = torch.randn(5, 2)
-        assert torch.equal(again.predict(inputs).probabilities, model.predict(inputs).probabilities)
+        assert torch.equal(load_model(tmp_path).predict(source.inputs[held]).probabilities, p)
 
-    @pytest.mark.parametrize("structure", ["kron", "full"])
-    def test_a_posterior_is_kept(self, tmp_path, structure):
-        torch.manual_seed(0)
-        bridge = LaplaceBridge(Softmax(backbones.mlp(2, (8,)), 3).eval(), structure)
-        inputs = torch.randn(50, 2)
-        bridge.fit_posterior([(inputs, torch.arange(50) % 3)])
-        bridge.save(tmp_path)
-        assert torch.equal(
-            load_model(tmp_path).predict(inputs).probabilities, bridge.predict(inputs).probabilities
+    def test_fine_tuning_starts_from_the_weights(self, source_digits, weights):
+        source, rest, held = source_digits
+        config = settings(weights, freeze=False, epochs=5)
+        assert config.plan(600).backbone_share == pytest.approx(0.1)
+        result = train(
+            config, source.inputs, source.labels, source.classes, rows=rest, val_rows=held, progress=False
+        )
+        right = result.model.predict(source.inputs[held]).labels == source.labels[held]
+        assert right.double().mean() > 0.8  # after five epochs at a tenth of the rate
+        before = torch.load(weights, weights_only=True)
+        assert not torch.equal(
+            result.model.backbone.state_dict()["layers.0.weight"], before["layers.0.weight"]
         )
 
 
-class TestMistakes:
-    def test_unknown_methods(self):
-        with pytest.raises(RandomSetError, match="unknown method; got magic"):
-            TrainConfig(method="magic").checked()
-
-    def test_set_valued_labels_are_for_random_sets(self):
-        config = TrainConfig(method="softmax", epochs=1)
-        with pytest.raises(RandomSetError, match="set-valued labels for softmax"):
-            train(config, torch.zeros(4, 2), torch.ones(4, 3, dtype=torch.bool), ("a", "b", "c"))
-
-    def test_a_temperature_needs_validation_data(self):
-        config = TrainConfig(method="temperature", epochs=1)
-        inputs, labels = torch.randn(40, 2), torch.arange(40) % 2
-        with pytest.raises(RandomSetError, match="validation data"):
-            train(config, inputs, labels, ("a", "b"), progress=False)
-
-
-def test_inputs_as_arrays_and_bytes(digits):
-    part = digits[0]
-    model = Softmax(backbones.small_cnn(1, 8), 8, preprocess=None)
-    as_array = model.predict(part.inputs[:5].numpy())
-    assert np.allclose(as_array.probabilities, model.predict(part.inputs[:5]).probabilities)
+def test_validation_inputs_of_a_frozen_backbone_become_features_too(tmp_path):
+    torch.manual_seed(0)
+    inputs, labels, classes = torch.randn(60, 4), torch.arange(60) % 3, ("a", "b", "c")
+    config = TrainConfig(
+        backbone="mlp", width=6, weights=str(tmp_path / "weights.pt"), freeze=True, epochs=2, num_sets=0
+    )
+    torch.save(backbone_for("mlp", inputs, 6).state_dict(), tmp_path / "weights.pt")
+    rest, held = torch.arange(40), torch.arange(40, 60)
+    apart = train(config, inputs[rest], labels[rest], classes, (inputs[held], labels[held]))
+    inside = train(config, inputs, labels, classes, rows=rest, val_rows=held)
+    assert apart.fit.history[-1]["val_loss"] == pytest.approx(inside.fit.history[-1]["val_loss"], rel=1e-4)

@@ -50,11 +50,11 @@ def reliability_diagram(
     edges = torch.linspace(0, 1, bins + 1, dtype=torch.double)
     if by == "mass":
         edges = _even_edges(confidence, bins)
-    place = torch.bucketize(confidence, edges[1:-1])
-    count = torch.bincount(place, minlength=len(edges) - 1)
+    bin_index = torch.bucketize(confidence, edges[1:-1])
+    count = torch.bincount(bin_index, minlength=len(edges) - 1)
 
     def mean(values: Tensor) -> Tensor:
-        total = torch.zeros(len(count), dtype=torch.double).index_add(0, place, values)
+        total = torch.zeros(len(count), dtype=torch.double).index_add(0, bin_index, values)
         return total / count.clamp_min(1)
 
     return ReliabilityDiagram(edges, count, mean(confidence), mean(correct))
@@ -66,8 +66,8 @@ def calibration_gaps(confidence: Tensor, correct: Tensor, bins: int = NUM_BINS) 
     Sums of batches and processes add up; the ECE is Σ |gap| / n.
     """
     edges = torch.linspace(0, 1, bins + 1, dtype=torch.double, device=confidence.device)
-    place = torch.bucketize(confidence.double().contiguous(), edges[1:-1])
-    return edges.new_zeros(bins).index_add(0, place, correct.double() - confidence.double())
+    bin_index = torch.bucketize(confidence.double().contiguous(), edges[1:-1])
+    return edges.new_zeros(bins).index_add(0, bin_index, correct.double() - confidence.double())
 
 
 def calibration_error(confidence: Tensor, correct: Tensor, bins: int = NUM_BINS) -> float:

@@ -131,7 +131,7 @@ class LaplaceBridge(Classifier):
         else:
             spectrum, basis = torch.linalg.eigh(whole)
             spectrum = spectrum.clamp_min(0)
-        self.prior_precision.fill_(_likeliest_precision(spectrum, squares))
+        self.prior_precision.fill_(_best_precision(spectrum, squares))
         if not kron:
             self.covariance.copy_(basis / (spectrum + self.prior_precision.cpu()) @ basis.T)
         return float(self.prior_precision)
@@ -239,7 +239,7 @@ def gaussian_from_dirichlet(alpha: Tensor) -> tuple[Tensor, Tensor]:
     return mean, covariance
 
 
-def _likeliest_precision(spectrum: Tensor, squares: float) -> float:
+def _best_precision(spectrum: Tensor, squares: float) -> float:
     """Maximise log p(D | δ) = const + ½ [P log δ − Σ log(h + δ) − δ |w|²] over δ."""
     values = spectrum.double().numpy()
 

@@ -72,7 +72,7 @@ class RandomSetNetwork(Classifier):
         preprocess: nn.Module | None = None,
         freeze_backbone: bool = False,
     ) -> None:
-        classes = budget.num_classes if isinstance(budget, Budget) else 2  # the head says what is wrong
+        classes = budget.num_classes if isinstance(budget, Budget) else 2  # the head raises for anything else
         super().__init__(backbone, classes, in_features=in_features, preprocess=preprocess)
         self.head = RandomSetHead(self.in_features, budget, hidden, dropout=dropout)
         auxiliary = getattr(backbone, "auxiliary_features", None)

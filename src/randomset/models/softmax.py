@@ -63,7 +63,7 @@ def softmax_temperature(logits: Tensor, target: Tensor) -> float:
     class indices (n) or shares of the classes (n × N).
 
     >>> confident = torch.tensor([[4.0, 0.0]] * 4000)
-    >>> labels = torch.tensor([0, 0, 0, 1] * 1000)      # correct in 3 of 4 cases, as softmax(1.1, 0) says
+    >>> labels = torch.tensor([0, 0, 0, 1] * 1000)      # correct in 3 of 4 cases, as for softmax(1.1, 0)
     >>> round(softmax_temperature(confident, labels), 1)
     3.6
     >>> round(softmax_temperature(confident[:3], labels[:3]), 2)

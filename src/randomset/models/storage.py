@@ -1,4 +1,4 @@
-"""Models in files: one safetensors file whose header says how to build the model again. Never pickle.
+"""Models in files: one safetensors file whose header describes how to build the model. Never pickle.
 
 A description in a file is not trusted: it may claim any class, size or network. Backbones are built without
 memory first where their library allows it, and never larger than the weights in the same file.
@@ -104,7 +104,7 @@ class Builder:
         self._backbone, self._preprocess = backbone, preprocess
 
     def model(self, description: dict[str, Any]) -> Classifier:
-        """Build a model, of which only the weights are missing."""
+        """Build a model with untrained weights."""
         model = classifier_class(description["method"]).from_description(description, self)
         model.replaced_layer = description.get("replaced_layer")
         return model
@@ -173,7 +173,7 @@ class Builder:
 
 
 def _names_library(description: dict[str, Any]) -> bool:
-    """Say whether a backbone of another library is described, which cannot be built without memory."""
+    """Return whether a backbone of another library is described, which cannot be built without memory."""
     parts = [*description.get("members", []), *([description["network"]] if "network" in description else [])]
     if parts:
         return any(map(_names_library, parts))
@@ -190,8 +190,7 @@ def _header(metadata: Mapping[str, str], path: Path) -> dict[str, Any]:
         header = json.loads(metadata.get(key, "null"))
     except (ValueError, RecursionError):
         header = None
-    wanted = _EARLIER.get(key, _FORMAT)
-    if not isinstance(header, dict) or header.get("format") != wanted:
+    if not isinstance(header, dict) or header.get("format") != _EARLIER.get(key, _FORMAT):
         raise FileFormatError(
             "the file does not hold a model of randomset",
             got=str(path),
@@ -207,7 +206,7 @@ _EARLIER = {"network": "randomset.network", "rival": "randomset.rival"}
 def _translated(header: dict[str, Any], state: Mapping[str, Tensor]) -> dict[str, Any]:
     """Return the description in a header, translated from those of earlier versions."""
     if header["format"] == "randomset.rival":
-        return _from_rival(header["model"])
+        return _from_baseline(header["model"])
     if header["format"] == "randomset.network":
         head, mean = header["head"], state.get("preprocess.mean")
         return {
@@ -221,12 +220,12 @@ def _translated(header: dict[str, Any], state: Mapping[str, Tensor]) -> dict[str
     return header["model"]
 
 
-def _from_rival(model: dict[str, Any]) -> dict[str, Any]:
+def _from_baseline(model: dict[str, Any]) -> dict[str, Any]:
     description = {"options": {}, **model}
     if "members" in model:
-        description["members"] = [_from_rival(member) for member in model["members"]]
+        description["members"] = [_from_baseline(member) for member in model["members"]]
     elif "network" in model:
-        description["network"] = _from_rival(model["network"])
+        description["network"] = _from_baseline(model["network"])
     else:
         description["preprocess"] = None if model["channels"] is None else "Standardise"
     return description

@@ -113,8 +113,8 @@ def calibrate_random_set(
     before = RandomSet.from_logits(logits, operators)
     chosen, refused = fitted(BeliefTemperature, 1), None
     if per_cardinality and largest > 1:
-        several = fitted(BeliefTemperature, largest)
-        chosen = several if nll(several) < nll(chosen) else chosen
+        per_size = fitted(BeliefTemperature, largest)
+        chosen = per_size if nll(per_size) < nll(chosen) else chosen
     after = chosen.random_set(logits, operators)
     changed = int((after.labels != before.labels).sum())
     if changed > max(MAX_CHANGED[0], MAX_CHANGED[1] * len(logits)):
@@ -172,8 +172,8 @@ def fit_temperature(nll: Callable[[Any], float], samples: int, count: int = 1) -
         "fatol": 1e-7,
         "maxiter": 60 * count,
     }
-    found = minimize(objective, start, method="Nelder-Mead", bounds=[(low, high)] * count, options=options)
-    return np.exp(found.x if found.fun <= min(values) else start)
+    optimum = minimize(objective, start, method="Nelder-Mead", bounds=[(low, high)] * count, options=options)
+    return np.exp(optimum.x if optimum.fun <= min(values) else start)
 
 
 @torch.no_grad()

@@ -69,8 +69,8 @@ class TrainConfig:
         recipe = Recipe.named(name, epochs=epochs, learning_rate=self.learning_rate)
         if self.weights != "none" and not self.freeze and self.recipe == "fast" and not self.learning_rate:
             recipe = Recipe.named(recipe, backbone_share=0.1)
-        few = None if samples is None else max(16, 2 ** round(math.log2(max(samples / 20, 1))))
-        size = (few and min(few, recipe.batch_size)) if self.batch_size is None else self.batch_size
+        suited = None if samples is None else max(16, 2 ** round(math.log2(max(samples / 20, 1))))
+        size = (suited and min(suited, recipe.batch_size)) if self.batch_size is None else self.batch_size
         return Recipe.named(recipe, batch_size=size)
 
     def checked(self) -> TrainConfig:
@@ -142,8 +142,8 @@ class TrainConfig:
         file = path / "config.json" if path.is_dir() else path
         content = read_document(file, _FORMAT, _VERSION, "the configuration")
         fields, known = content.get("config"), {field.name for field in dataclasses.fields(cls)}
-        if not isinstance(fields, dict) or (strange := set(fields) - known):
-            got = ", ".join(sorted(strange)) if isinstance(fields, dict) else type(fields).__name__
+        if not isinstance(fields, dict) or (unknown := set(fields) - known):
+            got = ", ".join(sorted(unknown)) if isinstance(fields, dict) else type(fields).__name__
             raise FileFormatError("the configuration has unknown fields", got=f"{file}: {got}")
         try:
             return cls(**{**fields, "hidden": tuple(fields.get("hidden", ()))}).checked()

@@ -1,4 +1,4 @@
-"""The environment of a training: loggers, random state, and the verbosity of Lightning."""
+"""The environment of a training run: loggers, random state, and the verbosity of Lightning."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ __all__ = ["loggers", "preserve_random_state", "quiet_lightning"]
 
 def loggers(folder: Path | None, given: Any) -> Any:
     """Return the user's loggers, and TensorBoard's if there is a run folder and TensorBoard is installed."""
-    found = [] if given in (None, False) else list(given) if isinstance(given, (list, tuple)) else given
-    if folder is None or given is False or not isinstance(found, list):
-        return found or False
+    chosen = [] if given in (None, False) else list(given) if isinstance(given, (list, tuple)) else given
+    if folder is None or given is False or not isinstance(chosen, list):
+        return chosen or False
     if importlib.util.find_spec("tensorboard") is not None:
         from lightning.pytorch.loggers import TensorBoardLogger
 
-        found = [*found, TensorBoardLogger(folder, name="tensorboard", version="")]
-    return found or False
+        chosen = [*chosen, TensorBoardLogger(folder, name="tensorboard", version="")]
+    return chosen or False
 
 
 @contextmanager

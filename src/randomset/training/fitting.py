@@ -80,9 +80,9 @@ def fit(
             seed torch before you build it.
         out: a run folder for metrics.csv, checkpoints and TensorBoard's logs, in which no other process may
             work meanwhile. Without it nothing is written.
-        resume: whether to go on from the run folder's last checkpoint, or the path of another one. If the
-            folder has none, training starts from the beginning; if its last one is damaged, it goes on from
-            the one before, with a warning.
+        resume: whether to resume from the run folder's last checkpoint, or the path of another one. If the
+            folder has none, training starts from the beginning; if the last one is damaged, it resumes from
+            the previous one, with a warning.
         keep: which weights the network ends with. "best" needs a run folder and validation data.
         calibrated: whether to calibrate the network on the validation data afterwards; None does so for
             random-set networks, if there are validation data.
@@ -124,13 +124,13 @@ def fit(
         raise RandomSetError(
             "no validation data given", got=f"keep={keep!r}, calibrated={calibrated}", remedy="Pass val=…"
         )
-    place = None if folder is None else _checkpoint_folder(folder, resume)
+    checkpoints = None if folder is None else _checkpoint_folder(folder, resume)
     before = getattr(network, "calibration", None)
     if before is not None:
         network.calibration = None  # type: ignore[assignment]  # it belongs to the previous weights
     try:
         engine = Engine(network, loss.to(_device_of(network)), plan, seed)
-        found = None if place is None else found_checkpoint(place, resume, engine, loader)
+        found = None if checkpoints is None else found_checkpoint(checkpoints, resume, engine, loader)
     except RandomSetError:
         if before is not None:
             network.calibration = before
@@ -143,14 +143,14 @@ def fit(
 
     callbacks = trainer_options.pop("callbacks", None) or []
     callbacks = list(callbacks) if isinstance(callbacks, (list, tuple)) else [callbacks]
-    if place is not None:
+    if checkpoints is not None:
         keeper = RunCheckpoints(
-            place,
+            checkpoints,
             loader,
             steps=checkpoint_steps,
             minutes=checkpoint_minutes,
             resumed=resumed,
-            from_previous=start is not None and start.resolve() == (place / "previous.ckpt").resolve(),
+            from_previous=start is not None and start.resolve() == (checkpoints / "previous.ckpt").resolve(),
         )
         callbacks.append(keeper)
     home = _device_of(network)
@@ -186,14 +186,14 @@ def fit(
             ) from error
         finally:
             network.to(home).eval()
-    if keep == "best" and place is not None and (place / "best.ckpt").exists():
-        engine.load_state_dict(checked_checkpoint(place / "best.ckpt", engine)["state_dict"])
+    if keep == "best" and checkpoints is not None and (checkpoints / "best.ckpt").exists():
+        engine.load_state_dict(checked_checkpoint(checkpoints / "best.ckpt", engine)["state_dict"])
     history = engine.history or (resumed["history"] if resumed else [])
     wanted = getattr(network, "bounded", False) if calibrated is None else calibrated
     calibration = None
     if wanted and validated:
-        held = data["val_dataloaders"] if val is not None else train.val_dataloader()
-        calibration = _calibrated(network, held, loss, progress, insist=bool(calibrated))
+        held_out = data["val_dataloaders"] if val is not None else train.val_dataloader()
+        calibration = _calibrated(network, held_out, loss, progress, insist=bool(calibrated))
     report = FitReport(history, folder, calibration, plan.epochs, keep)
     _warn_of_divergence(history, engine.first_loss)
     if isinstance(network, Classifier):
@@ -276,13 +276,15 @@ def _has_validation(data: Any) -> bool:
 
 
 def _calibrated(
-    network: Any, held: Any, loss: nn.Module, progress: bool | None, *, insist: bool
+    network: Any, held_out: Any, loss: nn.Module, progress: bool | None, *, insist: bool
 ) -> CalibrationReport | None:
     """Calibrate on all validation data in every process, so that all get the same temperature."""
-    if isinstance(held, EpochLoader):
-        held.shared = False
+    if isinstance(held_out, EpochLoader):
+        held_out.shared = False
     try:
-        return network.calibrate(held, ignore_index=getattr(loss, "ignore_index", -100), progress=progress)
+        return network.calibrate(
+            held_out, ignore_index=getattr(loss, "ignore_index", -100), progress=progress
+        )
     except LabelError as error:
         if insist:
             raise
@@ -291,18 +293,18 @@ def _calibrated(
 
 
 def _checkpoint_folder(folder: Path, resume: Any) -> Path:
-    place = folder / "checkpoints"
-    if not resume and (place / "last.ckpt").exists():
+    checkpoints = folder / "checkpoints"
+    if not resume and (checkpoints / "last.ckpt").exists():
         raise FileFormatError(
             "the folder already contains checkpoints of a run",
             got=str(folder),
             remedy="Pass resume=True to continue, or use another folder",
         )
     try:
-        place.mkdir(parents=True, exist_ok=True)
+        checkpoints.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise FileFormatError("cannot create the run folder", got=f"{folder}: {error.strerror}") from None
-    return place
+    return checkpoints
 
 
 def _stopped(number: int | None, checkpoint: Path, folder: Path | None) -> TrainingStopped:

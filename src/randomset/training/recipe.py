@@ -150,10 +150,10 @@ class Recipe:
     def from_dict(cls, fields: dict[str, Any]) -> Recipe:
         """Create a recipe from `as_dict`; raise on unknown fields."""
         known = {field.name for field in dataclasses.fields(cls)}
-        if strange := set(fields) - known:
+        if unknown := set(fields) - known:
             raise RandomSetError(
                 "unknown recipe field",
-                got=", ".join(sorted(strange)),
+                got=", ".join(sorted(unknown)),
                 expected=", ".join(sorted(known)),
             )
         fields = {**fields, "milestones": tuple(fields.get("milestones", ()))}

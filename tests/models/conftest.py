@@ -1,8 +1,8 @@
-"""Three clouds in the plane and a model of every method, which the tests of several files share."""
+"""A small random-set network; three clouds in the plane, and a model of every method."""
 
 import torch
 
-from randomset import backbones
+from randomset import Budget, RandomSetNetwork, backbones
 from randomset.models import (
     FSVI,
     Ensemble,
@@ -52,3 +52,17 @@ MAKERS = {
 def make(name):
     torch.manual_seed(5)
     return MAKERS[name]()
+
+
+BUDGET = Budget.from_sets([{"cat", "dog"}, {"dog", "car"}], ["cat", "dog", "car"])
+
+
+def network(**options):
+    torch.manual_seed(0)
+    return RandomSetNetwork(backbones.mlp(4, (8,), dropout=0.5), BUDGET, **options)
+
+
+FEATURES = torch.randn(10, 4, generator=torch.Generator().manual_seed(1))
+
+
+IMAGES = torch.randn(2, 1, 8, 8, generator=torch.Generator().manual_seed(2))

@@ -1,31 +1,60 @@
-"""evaluate() says what is wrong: inputs that are shared, scores that are not there, data that do not fit."""
+"""evaluate(): the numbers, and what is refused."""
 
 import pytest
 import torch
 from torch import nn
 
-from randomset.errors import InvalidBeliefError, RandomSetError
-from randomset.evaluation import Threshold, evaluate
-from randomset.evaluation.inputs import digests_of
-from tests.evaluation.clouds import TEST, UNKNOWN, model, network, points
+from randomset.errors import RandomSetError
+from randomset.evaluation import Prediction, Threshold, evaluate
+from randomset.evaluation.accuracy import brier_score, negative_log_likelihood
+from randomset.evaluation.calibration import calibration_error
+from randomset.evaluation.ood import detection, rank_average
+from tests.evaluation.conftest import TEST, UNKNOWN, model, points
+
+
+class TestNumbers:
+    """What evaluate reports is what the functions give on the model's outputs."""
+
+    def test_of_a_function(self):
+        result = evaluate(
+            model, TEST, {"noise": UNKNOWN}, validation=points(seed=1), calibration=points(seed=2)
+        )
+        p, labels = model(TEST[0]), TEST[1]
+        test = result["test"]
+        assert test["samples"] == 120
+        assert test["accuracy"] == pytest.approx((p.argmax(1) == labels).double().mean().item())
+        assert test["nll"] == pytest.approx(negative_log_likelihood(p, labels))
+        assert test["brier"] == pytest.approx(brier_score(p, labels))
+        assert test["ece"] == pytest.approx(calibration_error(p, labels))
+        assert sum(test["reliability"]["count"]) == 120
+        known, unknown = Prediction(p), Prediction(model(UNKNOWN))
+        for score in ("entropy", "1 - maximum"):
+            expected = detection(known.scores[score], unknown.scores[score])
+            found = result["ood"]["noise"]["scores"][score]
+            assert (found["auroc"], found["fpr95"]) == (expected.auroc, expected.fpr95)
+            assert found["unknown"]["mean"] == pytest.approx(unknown.scores[score].mean().item())
+        held = Prediction(model(points(seed=1)[0]))
+        ranked = [rank_average(held.scores, one.scores) for one in (known, unknown)]
+        expected = detection(*ranked).auroc
+        assert result["ood"]["noise"]["scores"]["rank average"]["auroc"] == pytest.approx(expected)
 
 
 class TestMistakes:
-    def test_a_few_shared_inputs_are_left_out(self):
+    def test_a_few_shared_inputs_are_dropped(self):
         mixed = torch.cat((torch.randn(200, 2), TEST[0][:2]))
         result = evaluate(model, TEST, {"mixed": mixed})
         assert result["ood"]["mixed"]["samples"] == 200
         assert result["remarks"] == ["mixed: 2 of 202 inputs are in the test data and were dropped"]
         assert result["left_out"] == {"mixed": [200, 201]}
 
-    def test_of_validation_data_as_well(self):
+    def test_shared_validation_inputs_are_dropped(self):
         generator = torch.Generator().manual_seed(3)
         held = torch.cat((TEST[0][:1], torch.randn(150, 2, generator=generator)))
         result = evaluate(model, TEST, validation=(held, torch.arange(151) % 3))
         assert len(result.predictions["validation"]) == 150
         assert "validation: 1 of 151 inputs are in the test data and were dropped" in result["remarks"]
 
-    def test_rows_that_repeat_are_no_mistake(self):
+    def test_repeated_rows_are_allowed(self):
         generator = torch.Generator().manual_seed(0)
         rows = torch.randint(0, 2, (300, 2), generator=generator).float()
         labels = torch.arange(300) % 3
@@ -35,7 +64,7 @@ class TestMistakes:
         assert "of 150 inputs equal a test input" in remark
         assert result["left_out"] == {}
 
-    def test_a_threshold_on_a_score_that_is_not_there(self):
+    def test_a_threshold_on_a_missing_score(self):
         with pytest.raises(
             RandomSetError,
             match="does not provide the threshold's score; got credal width; expected one of entropy",
@@ -53,25 +82,12 @@ class TestMistakes:
         ):
             evaluate(model, TEST, {"mixed": mixed})
 
-    def test_bytes_and_floats_are_the_same_pixels(self):
-        images = torch.randint(0, 256, (5, 1, 4, 4), dtype=torch.uint8)
-        assert torch.equal(digests_of(images), digests_of(images.float() / 255))
-        assert (digests_of(torch.full((2, 1, 4, 4), 0.5)) == 0).all()  # empty pictures overlap with nothing
-
     def test_sets_of_one_class_are_classes_and_larger_ones_are_not(self):
         mask = nn.functional.one_hot(TEST[1], 3).bool()
         assert evaluate(model, (TEST[0], mask))["test"] == evaluate(model, TEST)["test"]
         mask[4] = True
         with pytest.raises(RandomSetError, match="test on data with a single label per input"):
             evaluate(model, (TEST[0], mask))
-
-    def test_a_nan_is_located(self):
-        inputs = points(100)[0].clone()
-        inputs[57] = torch.nan
-        with pytest.raises(InvalidBeliefError, match=r"on test; .*input 57 \(batch 1, index 7\)"):
-            evaluate(model, (inputs, points(100)[1]), batch_size=50)
-        with pytest.raises(InvalidBeliefError, match=r"on test; got nan.*input 57 \(batch 1, index 7\)"):
-            evaluate(network(), (inputs, points(100)[1]), batch_size=50)
 
     @pytest.mark.parametrize(
         ("call", "message"),
@@ -110,6 +126,6 @@ class TestMistakes:
             (lambda: evaluate(model, "nothing"), "no such data"),
         ],
     )
-    def test_what_is_wrong_is_said(self, call, message):
+    def test_errors(self, call, message):
         with pytest.raises(RandomSetError, match=message):
             call()

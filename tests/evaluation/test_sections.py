@@ -1,42 +1,20 @@
-"""evaluate(): the numbers, in one process and in two."""
+"""The sections of a result: what they report is what the functions give."""
 
 import pytest
 
 from randomset.belief.decision import interval_dominance
 from randomset.evaluation import Prediction, Threshold, evaluate
-from randomset.evaluation.accuracy import brier_score, negative_log_likelihood
-from randomset.evaluation.calibration import calibration_error
 from randomset.evaluation.conformal import Conformal
-from randomset.evaluation.ood import detection, rank_average
-from tests.evaluation.clouds import TEST, UNKNOWN, model, network, points
+from tests.evaluation.conftest import (
+    TEST,
+    UNKNOWN,
+    model,
+    network,
+    points,
+)
 
 
 class TestNumbers:
-    """What evaluate reports is what the functions give on the model's outputs."""
-
-    def test_of_a_function(self):
-        result = evaluate(
-            model, TEST, {"noise": UNKNOWN}, validation=points(seed=1), calibration=points(seed=2)
-        )
-        p, labels = model(TEST[0]), TEST[1]
-        test = result["test"]
-        assert test["samples"] == 120
-        assert test["accuracy"] == pytest.approx((p.argmax(1) == labels).double().mean().item())
-        assert test["nll"] == pytest.approx(negative_log_likelihood(p, labels))
-        assert test["brier"] == pytest.approx(brier_score(p, labels))
-        assert test["ece"] == pytest.approx(calibration_error(p, labels))
-        assert sum(test["reliability"]["count"]) == 120
-        known, unknown = Prediction(p), Prediction(model(UNKNOWN))
-        for score in ("entropy", "1 - maximum"):
-            expected = detection(known.scores[score], unknown.scores[score])
-            found = result["ood"]["noise"]["scores"][score]
-            assert (found["auroc"], found["fpr95"]) == (expected.auroc, expected.fpr95)
-            assert found["unknown"]["mean"] == pytest.approx(unknown.scores[score].mean().item())
-        held = Prediction(model(points(seed=1)[0]))
-        ranked = [rank_average(held.scores, one.scores) for one in (known, unknown)]
-        expected = detection(*ranked).auroc
-        assert result["ood"]["noise"]["scores"]["rank average"]["auroc"] == pytest.approx(expected)
-
     def test_the_threshold_keeps_its_share_of_validation_data(self):
         held = points(200, seed=1)
         result = evaluate(model, TEST, {"noise": UNKNOWN}, validation=held, keep=0.8)
@@ -76,3 +54,11 @@ class TestNumbers:
         size = interval_dominance(answer.mass, answer.budget).sum(1).double().mean().item()
         assert result["decisions"]["interval dominance"]["size"] == pytest.approx(size)
         assert result.classes == ("a", "b", "c")
+
+
+class TestRepairs:
+    def test_repaired_mass_is_reported(self):
+        found = network()
+        expected = found.predict(TEST[0]).validity.negative.double().mean().item()
+        assert evaluate(found, TEST)["test"]["negative_mass"] == pytest.approx(expected)
+        assert "negative_mass" not in evaluate(model, TEST)["test"]

@@ -1,4 +1,4 @@
-"""Three clouds in the plane as data of every kind, and models of them: what several files of tests share."""
+"""Data of every kind, models of them, and the result of a whole evaluation."""
 
 import pytest
 import torch
@@ -7,7 +7,8 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from randomset import Budget, RandomSetNetwork, backbones
 from randomset.backbones.preprocessing import Standardise
-from randomset.data import Source
+from randomset.data import Source, load_source
+from randomset.evaluation import evaluate
 
 
 def points(samples=120, shift=0.0, seed=0):
@@ -75,3 +76,39 @@ KINDS = {
     "batches": lambda: list(zip(TEST[0].split(50), TEST[1].split(50), strict=True)),
     "source": lambda: Source("points", "features", *TEST, ("0", "1", "2")),
 }
+
+
+def draw(samples=500, classes=6, seed=0):
+    """Overconfident probabilities, and labels drawn from the right ones."""
+    generator = torch.Generator().manual_seed(seed)
+    logits = 2 * torch.randn(samples, classes, generator=generator, dtype=torch.double)
+    labels = torch.multinomial(logits.softmax(1), 1, generator=generator).squeeze(1)
+    return (1.5 * logits).softmax(1), labels
+
+
+@pytest.fixture(scope="session")
+def result():
+    """An evaluation of everything, which takes seconds."""
+    return evaluate(
+        image_network(),
+        load_source("digits").part(torch.arange(300, 1797)),
+        {"noise | strange/name": torch.rand(40, 1, 8, 8)},
+        validation=load_source("digits").part(torch.arange(300)),
+        noise=(0.3,),
+        rotation=((-30, 30),),
+        attacks=(0.0, 0.05),
+        samples=20,
+        timing=True,
+    )
+
+
+# A linear model of twelve pixels, on which the best attack is known.
+_GENERATOR = torch.Generator().manual_seed(0)
+WEIGHT = torch.randn(12, generator=_GENERATOR)
+PIXELS = 0.3 + 0.4 * torch.rand(300, 12, generator=_GENERATOR)  # so that no pixel reaches its limits
+SIDES = ((PIXELS @ WEIGHT).median() < PIXELS @ WEIGHT).long()
+
+
+def linear(x):
+    score = (x @ WEIGHT - (PIXELS @ WEIGHT).median()).to(x)
+    return torch.stack((-score, score), 1)

@@ -1,0 +1,91 @@
+"""Predictions for whole data sets: one pass, labels by name, errors with their place."""
+
+import datasets
+import numpy as np
+import pytest
+import torch
+
+from randomset.errors import InvalidBeliefError, LabelError, RandomSetError
+from randomset.evaluation import as_predictor, evaluate
+from tests.evaluation.conftest import (
+    TEST,
+    UNKNOWN,
+    Points,
+    model,
+    network,
+    points,
+)
+
+
+class TestMistakes:
+    def test_a_nan_is_located(self):
+        inputs = points(100)[0].clone()
+        inputs[57] = torch.nan
+        with pytest.raises(InvalidBeliefError, match=r"on test; .*input 57 \(batch 1, index 7\)"):
+            evaluate(model, (inputs, points(100)[1]), batch_size=50)
+        with pytest.raises(InvalidBeliefError, match=r"on test; got nan.*input 57 \(batch 1, index 7\)"):
+            evaluate(network(), (inputs, points(100)[1]), batch_size=50)
+
+
+class TestPasses:
+    def test_one_pass_over_each_set(self):
+        seen = []
+
+        def counting(inputs):
+            seen.append(len(inputs))
+            return model(inputs)
+
+        evaluate(counting, TEST, {"noise": UNKNOWN}, validation=points(60, seed=3), batch_size=1000)
+        assert seen == [120, 50, 60]
+
+
+class TestNames:
+    """Labels mean what their names say, wherever the data come from."""
+
+    def test_of_data_sets_in_python(self):
+        class Named(Points):
+            classes = ("c", "a", "b")
+
+        names = np.array(Named.classes)[TEST[1].numpy()]
+        found = network()
+        expected = (np.array(found.predict(TEST[0]).label_names) == names).mean()
+        assert evaluate(found, Named())["test"]["accuracy"] == pytest.approx(expected)
+        Named.classes = ("x", "y", "z")
+        assert evaluate(found, Named())["remarks"] == [
+            "test: its class names differ from the model's; classes are matched by order"
+        ]
+        Named.classes = ("x", "y")
+        with pytest.raises(LabelError, match="classes of test do not match the model's; got x, y"):
+            evaluate(found, Named())
+
+    def test_of_hugging_face(self):
+        features = datasets.Features(
+            {"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["neg", "pos"])}
+        )
+        rows = {"text": ["good", "bad", "good good"], "label": [1, 0, 1]}
+        model = as_predictor(lambda words: [[0.9, 0.1] if "good" in w else [0.1, 0.9] for w in words])
+        table = datasets.Dataset.from_dict(rows, features)
+        assert evaluate(model, table, classes=["pos", "neg"])["test"]["accuracy"] == 1
+        words = datasets.Dataset.from_dict({"text": rows["text"], "label": ["pos", "neg", "pos"]})
+        assert evaluate(model, words, classes=["pos", "neg"])["test"]["accuracy"] == 1
+
+    def test_as_many_names_as_outputs(self):
+        with pytest.raises(RandomSetError, match="3 outputs for 2 names"):
+            evaluate(model, TEST, classes=["a", "b"])
+
+
+class TestNamesInFiles:
+    def test_classes_are_matched_by_name(self, tmp_path):
+        """The file numbers its classes in another order than the network."""
+        inputs, labels = TEST
+        names = np.array(["c", "a", "b"])
+        np.savez(tmp_path / "a.npz", features=inputs.numpy(), labels=names[labels.numpy()])
+        found = network()
+        result = evaluate(found, tmp_path / "a.npz")
+        right = np.array(found.predict(inputs).label_names) == names[labels.numpy()]
+        assert result["test"]["accuracy"] == pytest.approx(right.mean())
+        np.savez(
+            tmp_path / "b.npz", features=inputs.numpy(), labels=np.array(["x", "a", "b"])[labels.numpy()]
+        )
+        with pytest.raises(LabelError, match="unknown class; got x"):
+            evaluate(found, tmp_path / "b.npz")

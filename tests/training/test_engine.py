@@ -1,0 +1,68 @@
+"""The Lightning module that trains any network: what it measures, what it ignores."""
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+import randomset as rs
+from randomset import backbones
+from randomset.models.calibration_error import calibration_error
+from tests.training.conftest import BUDGET, network, quick
+
+
+@pytest.mark.slow
+class TestMeasures:
+    def test_the_measures_are_those_of_the_predictions(self, digits):
+        model = network()
+        row = quick(model, *digits, epochs=2).last
+        x, y = digits[1].tensors
+        answer = model.predict(x, calibrated=False)
+        right = answer.labels == y
+        assert row["val_accuracy"] == pytest.approx(right.float().mean().item())
+        assert row["val_invalid"] == pytest.approx(answer.validity.repaired.float().mean().item())
+        assert row["val_ece"] == pytest.approx(calibration_error(answer.confidence, right.float()), abs=1e-5)
+        likelihood = answer.pignistic.gather(1, y[:, None]).log().mean()
+        assert row["val_nll"] == pytest.approx(-likelihood.item(), rel=1e-4)
+        assert row["val_loss"] == pytest.approx(rs.RandomSetLoss(BUDGET)(model.eval()(x), y).item(), rel=1e-3)
+
+    def test_the_same_engine_trains_a_plain_network(self, digits):
+        plain = nn.Sequential(backbones.mlp(64, (32,)), nn.Linear(32, 10))
+        report = quick(plain, *digits, epochs=4, loss=nn.CrossEntropyLoss(), learning_rate=1e-2)
+        assert report.last["val_accuracy"] > 0.85
+        assert "val_invalid" not in report.last
+        assert report.calibration is None
+
+
+@pytest.mark.slow
+class TestBatches:
+    def test_ignored_labels_of_the_loss_are_ignored_everywhere(self, digits):
+        x, y = digits[1].tensors
+        for index in (-1, 255):
+            marked = torch.cat((y[:100], torch.full((200,), index)))
+            model = network()
+            loss = rs.RandomSetLoss(BUDGET, ignore_index=index)
+            row = quick(model, digits[0], TensorDataset(x, marked), loss=loss, epochs=2)
+            expected = quick(network(), digits[0], TensorDataset(x[:100], y[:100]), epochs=2)
+            assert row.last["val_accuracy"] == pytest.approx(expected.last["val_accuracy"])
+            assert row.calibration.samples == 100
+
+    def test_epochs_without_validation_have_no_values(self, digits):
+        history = quick(network(), *digits, epochs=4, check_val_every_n_epoch=2).history
+        assert ["val_accuracy" in row for row in history] == [False, True, False, True]
+
+    def test_micro_batches_have_masks_of_their_own(self, digits):
+        masks = []
+
+        class Watching(nn.Module):
+            num_features = 64
+
+            def forward(self, x):
+                dropped = nn.functional.dropout(torch.ones(64), 0.5, self.training)
+                if self.training:
+                    masks.append(dropped)
+                return x * dropped
+
+        model = rs.RandomSetNetwork(Watching(), BUDGET)
+        quick(model, digits[0], accumulate_grad_batches=2)
+        assert len({tuple(mask.tolist()) for mask in masks}) == len(masks) == 13
