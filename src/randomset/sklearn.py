@@ -123,7 +123,7 @@ class RandomSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.classes_, codes = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             raise LabelError(
-                "the labels contain a single class",
+                "the labels contain only one class",
                 got=f"class {self.classes_[0]}",
                 expected="two or more classes",
             )
