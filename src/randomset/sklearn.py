@@ -188,7 +188,8 @@ class RandomSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Predict the most likely class."""
-        return self.classes_[self.predict_proba(X).argmax(1)]
+        labels = self.predict_proba(X).argmax(1)  # first: it checks that the estimator is fitted
+        return self.classes_[labels]
 
     def _parts(self, codes: NDArray[np.int64], seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         share = self.validation_fraction
