@@ -30,7 +30,7 @@ class TestEvaluate:
         assert result["conformal"]["samples"] == 90
         assert result["conformal"]["alpha"] == 0.1
         assert len(result["noise"]) == len(result["rotation"]) == 8
-        assert "noise: colour turned to grey" in result["remarks"]
+        assert "noise: colour converted to grey" in result["remarks"]
         threshold = threshold_of(folder / "measured")
         assert (threshold.score, threshold.share) == ("credal width", 0.9)
         assert result["threshold"]["value"] == threshold.value
@@ -73,19 +73,19 @@ class TestEvaluate:
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            (["--ood", "digits"], "digits holds inputs of the test data; got 359 of 1797"),
+            (["--ood", "digits"], "digits overlaps with the test data; got 359 of 1797"),
             (["--ood", "a="], "NAME=SOURCE"),
             (["--ood", "a=nothing.npz"], "no such data"),
-            (["--ood", "mnist"], "mnist is not here"),
+            (["--ood", "mnist"], "data set mnist not found"),
             (["--test", "one.npz"], "one class only"),
-            (["--test", "other.npz"], "a class that is not known; got x"),
-            (["--score", "depth"], "no such score"),
-            (["--keep", "1.5"], "cannot be kept"),
+            (["--test", "other.npz"], "unknown class; got x"),
+            (["--score", "depth"], "unknown score"),
+            (["--keep", "1.5"], "keep is out of range"),
             (["--samples", "0"], "--samples"),
             (["--ood-samples", "-5"], "--ood-samples"),
             (["--seed", "99999999999999999999999"], "--seed"),
-            (["--test", "a" * 300], "no path"),
-            (["--ood", "test=digits"], "means something else"),
+            (["--test", "a" * 300], "invalid path"),
+            (["--ood", "test=digits"], "reserved name in ood"),
         ],
     )
     def test_mistakes_of_evaluation(self, trained, arguments, message, monkeypatch, capsys):

@@ -65,7 +65,7 @@ class TestTrain:
         assert np.mean(np.array(found) == np.array(list("abc"))[kind]) > 0.9
         out = run("evaluate", "run", "--ood", "new=new.csv", cwd=tmp_path)
         assert out.returncode == 2
-        assert "new holds inputs of the test data" in out.stderr
+        assert "new overlaps with the test data" in out.stderr
 
     def test_a_folder_with_its_own_test(self, tmp_path):
         digits = load_digits()
@@ -83,7 +83,7 @@ class TestTrain:
         out = run("evaluate", "run", "--no-sweeps", "--no-figures", cwd=tmp_path)
         assert out.returncode == 0, out.stderr
         assert "On 20 test inputs" in out.stdout
-        assert "sets hold every class" in out.stdout
+        assert "every set contains all classes" in out.stdout
         (tmp_path / "photos").rename(tmp_path / "moved")
         out = run("evaluate", "run", cwd=tmp_path)
         assert out.returncode == 2

@@ -161,7 +161,7 @@ def test_a_checkpoint_that_finds_no_room(tmp_path, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(lightning.Trainer, "save_checkpoint", full)
-        with pytest.raises(WriteError, match=r"checkpoint cannot be written; got .*No space left.*Free"):
+        with pytest.raises(WriteError, match=r"cannot write the checkpoint; got .*No space left.*Free"):
             trained(tmp_path / "run")
     assert not list((tmp_path / "run" / "checkpoints").glob(".*"))
     again = trained(tmp_path / "run", resume=True)

@@ -74,7 +74,7 @@ def test_features_and_a_baseline(tmp_path):
     with served(tmp_path) as client:
         for inputs in ([1.0, 2.0, 3.0, 40.0], [[1.0, 2.0, 3.0, 40.0]]):
             answer = client.post("/predict?masses=true", json={"inputs": inputs}).json()["predictions"][0]
-            p = model.predict(torch.tensor([[1.0, 2.0, 3.0, 40.0]]))[0][0]
+            p = model.predict(torch.tensor([[1.0, 2.0, 3.0, 40.0]])).probabilities[0]
             assert answer["confidence"] == pytest.approx(p.max().item(), abs=1e-5)
             assert answer["known"] is None
         assert client.get("/model").json()["method"] == "softmax"
