@@ -10,12 +10,10 @@ from torch import Tensor
 
 from randomset.belief.budget import Budget
 from randomset.belief.flow import can_be_distributed
-from randomset.belief.naming import Members
+from randomset.belief.focal_sets import Members
 from randomset.belief.operators import BudgetOperators
 from randomset.belief.poset import Pairs
-from randomset.belief.power_set import PowerSetTransform
-from randomset.belief.sets_first import over_sets
-from randomset.belief.sparse_sum import SparseSum
+from randomset.belief.sums import PowerSetTransform, SparseSum, over_sets
 from randomset.belief.transforms import check_last, checked_operators
 from randomset.errors import BudgetError, RandomSetError, ShapeError
 

@@ -23,7 +23,7 @@ from randomset.belief.credal import (
 )
 from randomset.belief.measures import pignistic_from_mass
 from randomset.belief.operators import BudgetOperators
-from randomset.belief.sets_first import over_sets
+from randomset.belief.sums import over_sets
 from randomset.belief.transforms import checked_operators
 from randomset.errors import LabelError, RandomSetError, ShapeError
 

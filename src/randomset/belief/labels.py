@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from randomset.belief.budget import Budget
-from randomset.belief.naming import Members
+from randomset.belief.focal_sets import Members
 from randomset.belief.operators import BudgetOperators, operators_of
-from randomset.belief.sets_first import over_sets
+from randomset.belief.sums import over_sets
 from randomset.belief.transforms import as_numbers, check_last
 from randomset.errors import InvalidBeliefError, LabelError, ShapeError, in_sample
 

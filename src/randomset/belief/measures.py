@@ -15,7 +15,7 @@ from randomset.belief.credal import (
     enumeration,
 )
 from randomset.belief.operators import BudgetOperators
-from randomset.belief.sets_first import over_sets, product_over_sets
+from randomset.belief.sums import over_sets, product_over_sets
 from randomset.belief.transforms import check_last, checked_operators
 from randomset.errors import RandomSetError, ShapeError
 

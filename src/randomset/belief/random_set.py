@@ -15,7 +15,7 @@ from randomset.belief.functions import BeliefFunctions
 from randomset.belief.labels import check_distribution, rounding
 from randomset.belief.operators import BudgetOperators
 from randomset.belief.repair import Repair, Validity, repair_columns
-from randomset.belief.sets_first import over_sets_each
+from randomset.belief.sums import over_sets_each
 from randomset.errors import (
     BudgetError,
     InvalidBeliefError,

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from randomset.belief.budget import Budget
 from randomset.belief.operators import BudgetOperators, operators_of
-from randomset.belief.sets_first import over_sets
+from randomset.belief.sums import over_sets
 from randomset.errors import RandomSetError, ShapeError
 
 __all__ = [
