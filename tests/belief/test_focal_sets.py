@@ -39,9 +39,6 @@ def test_braces():
     assert braces("abcd", shorten=2) == "{a, b, … 2 more}"
 
 
-ANIMALS = ["cat", "dog", "fox", "car"]
-
-
 @given(budgets())
 def test_downward_closure_against_the_definition(budget):
     family = {frozenset(s) for s in budget.sets}

@@ -5,21 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from randomset._core.checks import is_whole
-from randomset.errors import BudgetError, RandomSetError
+from randomset.errors import BudgetError
 
-__all__ = ["NEGLIGIBLE", "check_num_sets", "check_spread", "knee", "number_of_sets"]
-
-
-def check_spread(points: NDArray[Any]) -> None:
-    """Raise an error if all points are equal."""
-    if not (points != points[0]).any():
-        raise RandomSetError(
-            "features are constant: all samples are identical",
-            remedy="Check that the features come from the right layer of a trained model",
-        )
+__all__ = ["NEGLIGIBLE", "check_num_sets", "knee", "number_of_sets"]
 
 
 def number_of_sets(num_classes: int) -> int:
@@ -32,10 +22,8 @@ def check_num_sets(num_sets: Any, num_classes: int, *, auto: bool = True) -> Non
     if auto and isinstance(num_sets, str) and num_sets == "auto":
         return
     if not is_whole(num_sets, 0):
-        raise BudgetError(
-            "num_sets must be a non-negative integer" + (' or "auto"' if auto else ""),
-            got=repr(num_sets),
-        )
+        problem = "num_sets must be a non-negative integer" + (' or "auto"' if auto else "")
+        raise BudgetError(problem, got=repr(num_sets))
     if num_sets > number_of_sets(num_classes):
         raise BudgetError(
             "num_sets exceeds the number of sets that exist",
