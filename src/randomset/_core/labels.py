@@ -131,9 +131,7 @@ def _from_text(labels: list[str], names: tuple[str, ...] | None) -> tuple[NDArra
     unknown = next((label for label in labels if label not in index), None)
     if unknown is not None:
         raise LabelError(
-            "unknown label",
-            got=unknown,
-            expected="one of " + ", ".join(names[:10]) + "…" * (len(names) > 10),
+            "unknown label", got=unknown, expected="one of " + ", ".join(names[:10]) + "…" * (len(names) > 10)
         )
     return np.array([index[label] for label in labels]), names
 
@@ -160,9 +158,7 @@ def _from_numbers(
         names = tuple(map(str, range(max(largest + 1, 2))))
     if largest >= len(names):
         raise LabelError(
-            "a label is out of range",
-            got=largest,
-            expected=f"0 to {len(names) - 1} for {len(names)} classes",
+            "a label is out of range", got=largest, expected=f"0 to {len(names) - 1} for {len(names)} classes"
         )
     return codes, names
 

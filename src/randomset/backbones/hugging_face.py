@@ -192,7 +192,7 @@ def _without_keys(config: Any, keys: tuple[str, ...]) -> Any:
 
 # Models that number positions from pad_token_id + 1.
 _POSITIONS_AFTER_PADDING = {
-    *("roberta", "xlm-roberta", "camembert", "roberta-prelayernorm", "xmod", "mpnet", "data2vec-text"),
+    *("roberta", "xlm-roberta", "camembert", "roberta-prelayernorm", "xmod", "mpnet", "data2vec-text")
 }
 
 PADDING = -1

@@ -130,10 +130,7 @@ def checked_cost(cost: Tensor, num_classes: int) -> Tensor:
 
 
 def is_in_credal_set(
-    probabilities: Tensor,
-    mass: Tensor,
-    budget: Budget | BudgetOperators,
-    tolerance: float = 1e-5,
+    probabilities: Tensor, mass: Tensor, budget: Budget | BudgetOperators, tolerance: float = 1e-5
 ) -> Tensor:
     """Whether P(A) ≥ Bel(A) for **every** set of classes A: (…, N) and (…, |O|) → (…), boolean.
 

@@ -145,10 +145,7 @@ def e_admissibility(mass: Tensor, budget: Budget | BudgetOperators) -> Tensor:
 
 
 def hurwicz(
-    mass: Tensor,
-    budget: Budget | BudgetOperators,
-    optimism: float = 0.5,
-    cost: Tensor | None = None,
+    mass: Tensor, budget: Budget | BudgetOperators, optimism: float = 0.5, cost: Tensor | None = None
 ) -> Tensor:
     """The Hurwicz rule, which weights the two ends of each interval by `optimism`: (…), integers.
 

@@ -21,15 +21,7 @@ from randomset.belief.sums import over_sets
 from randomset.belief.transforms import checked_operators
 from randomset.errors import BudgetError, InvalidBeliefError, RandomSetError, ShapeError, in_sample
 
-__all__ = [
-    "Fused",
-    "conjunctive",
-    "dempster",
-    "discount",
-    "disjunctive",
-    "intersection_closure",
-    "yager",
-]
+__all__ = ["Fused", "conjunctive", "dempster", "discount", "disjunctive", "intersection_closure", "yager"]
 
 Family = Budget | BudgetOperators
 
@@ -175,16 +167,13 @@ def intersection_closure(budget: Budget, *, max_sets: int = MAX_SETS) -> Budget:
 def _checked(masses: Sequence[Tensor], budgets: Sequence[Family]) -> list[Budget]:
     if len(masses) != len(budgets) or not masses:
         raise ShapeError(
-            "fusion needs one budget per source",
-            got=f"{len(masses)} masses and {len(budgets)} budgets",
+            "fusion needs one budget per source", got=f"{len(masses)} masses and {len(budgets)} budgets"
         )
     families = [checked_operators(m, b, "masses").budget for m, b in zip(masses, budgets, strict=True)]
     for family in families:
         if family.classes != families[0].classes:
             raise BudgetError(
-                "the sources have different classes",
-                got=family.classes,
-                expected=repr(families[0].classes),
+                "the sources have different classes", got=family.classes, expected=repr(families[0].classes)
             )
     return families
 

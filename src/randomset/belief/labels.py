@@ -60,9 +60,7 @@ def belief_from_classes(
 
 
 def belief_from_label_sets(
-    label_sets: Tensor | Iterable[Members],
-    budget: Budget | BudgetOperators,
-    dtype: torch.dtype | None = None,
+    label_sets: Tensor | Iterable[Members], budget: Budget | BudgetOperators, dtype: torch.dtype | None = None
 ) -> Tensor:
     """Encode set-valued labels, "cat or dog": Bel(A) = 1 iff the label set ⊆ A: (…, N) → (…, |O|).
 

@@ -16,13 +16,7 @@ from randomset.belief.labels import check_distribution, rounding
 from randomset.belief.operators import BudgetOperators
 from randomset.belief.repair import Repair, Validity, repair_columns
 from randomset.belief.sums import over_sets_each
-from randomset.errors import (
-    BudgetError,
-    InvalidBeliefError,
-    MissingPackageError,
-    RandomSetError,
-    ShapeError,
-)
+from randomset.errors import BudgetError, InvalidBeliefError, MissingPackageError, RandomSetError, ShapeError
 
 if TYPE_CHECKING:
     import numpy

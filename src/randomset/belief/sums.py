@@ -179,11 +179,7 @@ def product_over_sets(matrix: Tensor, x: Tensor) -> Tensor:
 
 
 def over_sets_each(
-    function: Callable[[Tensor], tuple[Tensor, ...]],
-    x: Tensor,
-    width: int = 0,
-    *,
-    sigmoid: bool = False,
+    function: Callable[[Tensor], tuple[Tensor, ...]], x: Tensor, width: int = 0, *, sigmoid: bool = False
 ) -> tuple[Tensor, ...]:
     """Apply a function with several results, like `over_sets`; with `sigmoid`, to sigmoid(x)."""
     batch, columns = x.shape[:-1], x.reshape(-1, x.shape[-1]).T
@@ -201,10 +197,7 @@ def over_sets_each(
 
 
 def _in_blocks(
-    function: Callable[[Tensor], tuple[Tensor, ...]],
-    columns: Tensor,
-    block: int,
-    sigmoid: bool,
+    function: Callable[[Tensor], tuple[Tensor, ...]], columns: Tensor, block: int, sigmoid: bool
 ) -> tuple[Tensor, ...]:
     count = columns.shape[1]
     results: tuple[Tensor, ...] = ()

@@ -14,12 +14,7 @@ from randomset.belief.operators import BudgetOperators, operators_of
 from randomset.belief.sums import over_sets
 from randomset.errors import RandomSetError, ShapeError
 
-__all__ = [
-    "belief_from_mass",
-    "commonality_from_mass",
-    "mass_from_belief",
-    "plausibility_from_mass",
-]
+__all__ = ["belief_from_mass", "commonality_from_mass", "mass_from_belief", "plausibility_from_mass"]
 
 
 def belief_from_mass(mass: Tensor, budget: Budget | BudgetOperators) -> Tensor:

@@ -112,9 +112,7 @@ def _read_frame(path: Path, labelled: bool) -> Any:
         raise MissingPackageError("pyarrow", "data") from None
     except pandas.errors.ParserWarning:
         raise FileFormatError(
-            "table has rows with more cells than the header",
-            got=str(path),
-            expected="a name for each column",
+            "table has rows with more cells than the header", got=str(path), expected="a name for each column"
         ) from None
     except Exception as error:  # parsers raise many kinds of errors on damaged files
         reason = (str(error) or type(error).__name__).splitlines()[0]
