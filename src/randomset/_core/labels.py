@@ -81,21 +81,16 @@ def checked_classes(classes: SupportsIndex | Iterable[str]) -> tuple[str, ...]:
                 expected="from_sets(sets, classes) with strings, or the number of classes",
                 remedy="A number inside a set is always an index, never a name",
             )
-        if not name.isprintable() and not name.isascii():
-            _check_encodable(name)
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise BudgetError("a class name is not valid Unicode", got=repr(name)) from None
     if len(names) < 2:
         raise BudgetError("too few classes", got=f"{len(names)} class(es)", expected="two or more")
     if len(set(names)) < len(names):
         duplicate = next(name for name in names if names.count(name) > 1)
         raise BudgetError("duplicate class name", got=duplicate)
     return names
-
-
-def _check_encodable(name: str) -> None:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        raise BudgetError("a class name is not valid Unicode", got=repr(name)) from None
 
 
 def _as_text(classes: Any) -> Any:
@@ -126,7 +121,7 @@ def _from_text(labels: list[str], names: tuple[str, ...] | None) -> tuple[NDArra
     if names is None:
         names = tuple(sorted(set(labels)))
         if len(names) == 1:
-            names = (*names, names[0] + " and no other")  # refused by the caller, which names the class
+            names = (*names, names[0] + " and no other")  # rejected by the caller, which names the class
     index = {name: c for c, name in enumerate(names)}
     unknown = next((label for label in labels if label not in index), None)
     if unknown is not None:

@@ -147,7 +147,7 @@ def from_library(
 
 
 def check_spec(spec: Any) -> None:
-    """Raise if the `spec` in a file, which may come from anyone, is not one that `from_library` writes.
+    """Raise if the `spec` in a file, which may be untrusted, is not one that `from_library` writes.
 
     A valid `spec` is sufficient to build its network: nothing is looked up, downloaded or run.
     """

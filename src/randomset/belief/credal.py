@@ -15,7 +15,7 @@ from randomset.belief.operators import BudgetOperators
 from randomset.belief.poset import Pairs
 from randomset.belief.sums import PowerSetTransform, SparseSum, over_sets
 from randomset.belief.transforms import check_last, checked_operators
-from randomset.errors import BudgetError, RandomSetError, ShapeError
+from randomset.errors import RandomSetError, ShapeError
 
 __all__ = [
     "credal_vertices",
@@ -212,13 +212,10 @@ def credal_vertices(mass: Tensor, budget: Budget | BudgetOperators) -> Tensor:
 
 
 def enumeration(operators: BudgetOperators) -> PowerSetTransform:
-    """Return the transform over all 2^N sets, also if the operators of the budget are sparse."""
-    if operators.budget.num_classes > MAX_ENUMERATED_CLASSES:
-        raise BudgetError(
-            "too many classes to enumerate all sets",
-            got=f"{operators.budget.num_classes} classes",
-            expected=f"at most {MAX_ENUMERATED_CLASSES}",
-        )
+    """Return the transform over all 2^N sets, also if the operators of the budget are sparse.
+
+    Only for up to `MAX_ENUMERATED_CLASSES` classes.
+    """
     if operators.transform is not None:
         return operators.transform
     return PowerSetTransform(operators.budget).to(operators.sizes.device)

@@ -43,15 +43,15 @@ def conjunctive(masses: Sequence[Tensor], budgets: Sequence[Family], *, max_sets
     The mass of ∅ is the `conflict`; the other masses sum to 1 − conflict.
 
     >>> budget = Budget.from_sets([{"a", "b"}, {"b", "c"}], "abc")
-    >>> one, two = torch.tensor([0.0, 0.0, 0.0, 1.0, 0.0]), torch.tensor([0.4, 0.0, 0.0, 0.0, 0.6])
-    >>> mass, fused, conflict = conjunctive([one, two], [budget, budget])
+    >>> masses = torch.tensor([[0.0, 0.0, 0.0, 1.0, 0.0], [0.4, 0.0, 0.0, 0.0, 0.6]])
+    >>> mass, fused, conflict = conjunctive(list(masses), [budget, budget])
     >>> mass, conflict                                     # {a, b} ∩ {b, c} = {b}
     (tensor([0.4000, 0.6000, 0.0000, 0.0000, 0.0000]), tensor(0.))
     """
     families = _checked(masses, budgets)
     closed = intersection_closure(reduce(_union, families), max_sets=max_sets)
     lifted = [_lift(m, b, closed) for m, b in zip(masses, families, strict=True)]
-    mass = reduce(lambda one, two: _intersect(one, two, closed), lifted)
+    mass = reduce(lambda first, second: _intersect(first, second, closed), lifted)
     return Fused(mass, closed, (1 - mass.sum(-1)).clamp_min(0))
 
 
@@ -179,8 +179,8 @@ def _checked(masses: Sequence[Tensor], budgets: Sequence[Family]) -> list[Budget
 
 
 @lru_cache(maxsize=32)
-def _union(one: Budget, two: Budget) -> Budget:
-    return one if one == two else Budget.from_sets({*one.sets, *two.sets}, one.classes)
+def _union(first: Budget, second: Budget) -> Budget:
+    return first if first == second else Budget.from_sets({*first.sets, *second.sets}, first.classes)
 
 
 @lru_cache(maxsize=4)
@@ -204,12 +204,12 @@ def _indices(budget: Budget, larger: Budget) -> Tensor:
         return torch.tensor([larger._position[focal] for focal in budget.sets])
 
 
-def _intersect(one: Tensor, two: Tensor, closed: Budget) -> Tensor:
+def _intersect(mass: Tensor, other: Tensor, closed: Budget) -> Tensor:
     """Combine two masses over a budget that is closed under intersection."""
-    joint_shape(one.shape[:-1], two.shape[:-1])
-    transform = closed.operators_on(one.device).transform
+    joint_shape(mass.shape[:-1], other.shape[:-1])
+    transform = closed.operators_on(mass.device).transform
     if transform is None:
-        left, right, result = (index.to(one.device) for index in _intersections(closed))
+        left, right, result = (index.to(mass.device) for index in _intersections(closed))
 
         def columns(stacked: Tensor) -> Tensor:
             first, second = stacked.chunk(2)
@@ -222,11 +222,10 @@ def _intersect(one: Tensor, two: Tensor, closed: Budget) -> Tensor:
         def columns(stacked: Tensor) -> Tensor:
             # The commonality of the result is the product of the commonalities.
             first, second = (transform.add_supersets(transform.all_sets(m)) for m in stacked.chunk(2))
-            mass = transform.add_supersets(first * second, sign=-1)
-            return transform.in_budget(mass).clamp_min(0)
+            return transform.in_budget(transform.add_supersets(first * second, sign=-1)).clamp_min(0)
 
         width = 4 * len(transform.source)
-    return over_sets(columns, torch.cat(torch.broadcast_tensors(one, two), -1), width)
+    return over_sets(columns, torch.cat(torch.broadcast_tensors(mass, other), -1), width)
 
 
 @lru_cache(maxsize=32)

@@ -35,14 +35,13 @@ def read_arrays(path: Path, wanted: tuple[str, ...], needed: tuple[str, ...] = (
             archive = np.load(file, allow_pickle=False)
             if not isinstance(archive, np.lib.npyio.NpzFile):
                 raise ValueError("single array")
-            names = archive.files
+            names, content = archive.files, archive.zip
+            assert content is not None
             arrays = {}
-            for name in names:
-                if name in wanted:
-                    assert archive.zip is not None
-                    entry = _entry(archive.zip, name)
-                    mapped = _mapped(path, entry)
-                    arrays[name] = _decompressed(archive.zip, entry) if mapped is None else mapped
+            for name in [name for name in names if name in wanted]:
+                member = f"{name}.npy" if f"{name}.npy" in content.namelist() else name
+                mapped = _mapped(path, content.getinfo(member))
+                arrays[name] = _decompressed(content, content.getinfo(member)) if mapped is None else mapped
     except MemoryError:
         raise FileFormatError(
             "arrays do not fit into memory",
@@ -63,10 +62,6 @@ def read_arrays(path: Path, wanted: tuple[str, ...], needed: tuple[str, ...] = (
                 remedy=f"Write it with numpy.savez(path, {wanted[0]}=…, labels=…)",
             )
     return arrays
-
-
-def _entry(archive: zipfile.ZipFile, name: str) -> zipfile.ZipInfo:
-    return archive.getinfo(f"{name}.npy" if f"{name}.npy" in archive.namelist() else name)
 
 
 def _decompressed(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> NDArray[Any]:
@@ -153,15 +148,14 @@ def inputs_from_arrays(
     if kind == "features":
         array = array.reshape(len(array), -1)
     with np.errstate(over="ignore"):
-        tensor = images_from_array(array) if kind == "images" else _floats(array)
+        if kind == "images":
+            tensor = images_from_array(array)
+        else:
+            tensor = torch.from_numpy(array.astype(np.float32, copy=False))
     if array.dtype.kind == "f" and array.dtype.itemsize > 4 and not tensor.isfinite().all():
         sample = int((~tensor.flatten(1).isfinite().all(1)).nonzero()[0])
         raise ShapeError(f"{kind} exceed the range of float32", got=f"overflow in sample {sample}")
     return kind, tensor
-
-
-def _floats(array: NDArray[Any]) -> Tensor:
-    return torch.from_numpy(array.astype(np.float32, copy=False))
 
 
 def images_from_array(array: NDArray[Any]) -> Tensor:

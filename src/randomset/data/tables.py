@@ -121,8 +121,8 @@ def _read_frame(path: Path, labelled: bool) -> Any:
         raise FileFormatError("the table is empty", got=str(path), expected="at least one row")
     frame.columns = [str(name) for name in frame.columns]
     if not frame.columns.is_unique:
-        twice = frame.columns[frame.columns.duplicated()][0]
-        raise FileFormatError("duplicate column name", got=f"{twice} in {path}")
+        duplicate = frame.columns[frame.columns.duplicated()][0]
+        raise FileFormatError("duplicate column name", got=f"{duplicate} in {path}")
     return frame
 
 
