@@ -43,10 +43,26 @@ __all__ = [
 ]
 
 # Keys with which a configuration can refer to code, or to models that transformers would look up.
-_EXTERNAL_KEYS = {
-    *("auto_map", "architecture", "backbone", "use_pretrained_backbone", "use_timm_backbone"),
+_EXTERNAL_KEYS = (
+    "architecture",
+    "auto_map",
+    "backbone",
     "quantization_config",
-}
+    "use_pretrained_backbone",
+    "use_timm_backbone",
+)
+# Models that number positions from pad_token_id + 1.
+_POSITIONS_AFTER_PADDING = (
+    "roberta",
+    "xlm-roberta",
+    "camembert",
+    "roberta-prelayernorm",
+    "xmod",
+    "mpnet",
+    "data2vec-text",
+)
+PADDING = -1
+"""Fills the rows of texts that are shorter than the tensor."""
 
 
 def from_hugging_face(
@@ -188,15 +204,6 @@ def _without_keys(config: Any, keys: tuple[str, ...]) -> Any:
     if not isinstance(config, dict):
         return config
     return {key: _without_keys(value, keys) for key, value in config.items() if key not in keys}
-
-
-# Models that number positions from pad_token_id + 1.
-_POSITIONS_AFTER_PADDING = {
-    *("roberta", "xlm-roberta", "camembert", "roberta-prelayernorm", "xmod", "mpnet", "data2vec-text")
-}
-
-PADDING = -1
-"""Fills the rows of texts that are shorter than the tensor."""
 
 
 class TokenEncoder(nn.Module):

@@ -37,6 +37,8 @@ __all__ = [
     "scaled",
 ]
 
+_MAX_CHANNELS, _MAX_IMAGE_SIZE = 4096, 8192
+
 
 def build(name: str, **options: Any) -> Backbone:
     """Build a backbone by name: one of ours, or `timm:…`, `torchvision:…`, `hf:…`.
@@ -99,9 +101,6 @@ _BUILDERS: dict[str, Callable[..., Backbone]] = {
     "wide_resnet": wide_resnet,
     "scaled": scaled,
 }
-
-
-_MAX_CHANNELS, _MAX_IMAGE_SIZE = 4096, 8192
 
 
 def from_library(

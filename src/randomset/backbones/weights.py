@@ -36,6 +36,7 @@ __all__ = [
 ]
 
 _MODEL_NAME = r"\w[\w.-]*(/\w[\w.-]*)?"
+_WRAPPERS = ("state_dict", "model_state_dict", "model", "model_ema", "net")
 
 
 def torch_hub_folder() -> Path:
@@ -135,9 +136,6 @@ def load_from_hub(load: Callable[..., Any], name: str, file: str, **options: Any
 def first_line(error: Exception | None) -> str:
     """Return the first line of an error's message, or its type where the message is empty."""
     return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
-
-
-_WRAPPERS = ("state_dict", "model_state_dict", "model", "model_ema", "net")
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:

@@ -18,6 +18,11 @@ from randomset.belief.poset import Pairs
 
 __all__ = ["PowerSetTransform", "SparseSum", "over_sets", "over_sets_each", "product_over_sets"]
 
+_BLOCK = 2**19  # numbers per block of samples, so that they stay in the cache
+_BLOCK_CONTIGUOUS = 2**22  # if the input is sets-first already
+_BLOCK_ACCELERATOR = 2**26
+_SMALLEST_BLOCK = 16  # samples; rows shorter than a cache line are slow to copy
+
 
 class SparseSum(nn.Module):
     """A sparse matrix with rational entries, applied along the first dimension.
@@ -153,12 +158,6 @@ class PowerSetTransform(nn.Module):
             sums.append(containing.sum(0))
             array = without + containing
         return torch.stack(sums[::-1])
-
-
-_BLOCK = 2**19  # numbers per block of samples, so that they stay in the cache
-_BLOCK_CONTIGUOUS = 2**22  # if the input is sets-first already
-_BLOCK_ACCELERATOR = 2**26
-_SMALLEST_BLOCK = 16  # samples; rows shorter than a cache line are slow to copy
 
 
 def over_sets(function: Callable[[Tensor], Tensor], x: Tensor, width: int = 0) -> Tensor:

@@ -16,9 +16,9 @@ from randomset._core.progress import progress_bar
 from randomset._core.torchvision import import_torchvision_first
 from randomset.errors import LabelError, MissingPackageError, RandomSetError, ShapeError
 
-_CHANNELS_FIRST = (nn.Conv1d, nn.BatchNorm1d, nn.InstanceNorm1d, nn.GroupNorm, nn.AvgPool1d, nn.MaxPool1d)
-
 __all__ = ["FeatureProbe", "Part", "extract_features", "features_and_labels"]
+
+_CHANNELS_FIRST = (nn.Conv1d, nn.BatchNorm1d, nn.InstanceNorm1d, nn.GroupNorm, nn.AvgPool1d, nn.MaxPool1d)
 
 
 def extract_features(

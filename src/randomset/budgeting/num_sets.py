@@ -11,6 +11,9 @@ from randomset.errors import BudgetError
 
 __all__ = ["NEGLIGIBLE", "check_num_sets", "knee", "number_of_sets"]
 
+NEGLIGIBLE = 0.01
+"""Sets are ignored when their overlap is below this share of the largest overlap."""
+
 
 def number_of_sets(num_classes: int) -> int:
     """Return the number of sets of two or more classes: 2^N − N − 1."""
@@ -31,10 +34,6 @@ def check_num_sets(num_sets: Any, num_classes: int, *, auto: bool = True) -> Non
             expected=f"at most 2^{num_classes} − {num_classes} − 1 = {number_of_sets(num_classes)}",
             remedy="Request fewer, or use Budget.powerset for all of them",
         )
-
-
-NEGLIGIBLE = 0.01
-"""Sets are ignored when their overlap is below this share of the largest overlap."""
 
 
 def knee(overlaps: Any) -> int:

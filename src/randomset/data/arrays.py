@@ -26,6 +26,9 @@ __all__ = ["LARGE", "images_from_array", "inputs_from_arrays", "read_arrays", "r
 _MAX_RATIO = 200  # compression ratio of plausible data
 LARGE = 2**30
 """Size in bytes from which an array is memory-mapped."""
+_MAX_GZIP_RATIO = 1100  # upper bound on the compression ratio of gzip
+_MAX_DIMENSIONS = 32
+_TYPES = {8: ">u1", 9: ">i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
 
 
 def read_arrays(path: Path, wanted: tuple[str, ...], needed: tuple[str, ...] = ()) -> dict[str, NDArray[Any]]:
@@ -189,11 +192,6 @@ def _chunks(array: NDArray[Any]) -> Iterator[tuple[int, NDArray[Any]]]:
     rows = max(1, 2**26 // max(1, array[:1].nbytes))
     for start in range(0, len(array), rows):
         yield start, array[start : start + rows]
-
-
-_MAX_GZIP_RATIO = 1100  # upper bound on the compression ratio of gzip
-_MAX_DIMENSIONS = 32
-_TYPES = {8: ">u1", 9: ">i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
 
 
 def read_idx(path: Path) -> NDArray[np.generic]:
