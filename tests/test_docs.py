@@ -30,7 +30,6 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # Inner workings on Lightning, which takes seconds to import.
 INNER = {
     "randomset._core.distributed",
-    "randomset.budgeting.distributed",
     "randomset.training.engine",
     "randomset.training.checkpoints",
 }
