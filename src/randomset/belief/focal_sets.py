@@ -20,7 +20,11 @@ Members: TypeAlias = "Iterable[str | SupportsIndex]"
 
 
 def braces(names: Iterable[str], shorten: int = 0) -> str:
-    """Format a set as {cat, dog}; with `shorten`, a large one as {cat, dog, … 98 more}."""
+    """Format a set; with `shorten`, list only that many names.
+
+    >>> braces(["cat", "dog"]), braces("abcd", shorten=2)
+    ('{cat, dog}', '{a, b, … 2 more}')
+    """
     names = list(names)
     if 0 < shorten < len(names):
         names = [*names[:shorten], f"… {len(names) - shorten} more"]
@@ -33,7 +37,11 @@ def checked_set(
     position: dict[str, int],
     kind: type[BudgetError] | type[LabelError] = BudgetError,
 ) -> tuple[int, ...]:
-    """Return the sorted class indices of a set of names or indices; errors are of the given kind."""
+    """Return the sorted class indices of a set of names or indices; errors are of the given kind.
+
+    >>> checked_set(["dog", 0], ("cat", "dog"), {"cat": 0, "dog": 1})
+    (0, 1)
+    """
     if isinstance(members, str) or not isinstance(members, Iterable):
         raise kind(
             "a set of classes must be a collection",
