@@ -30,7 +30,7 @@ from benchmarks.families import neighbouring_sets
 from randomset import RandomSetNetwork
 from randomset.backbones.architectures import resnet, small_cnn
 from randomset.backbones.preprocessing import Standardise
-from randomset.data.png import png_from_image
+from randomset.data.images import png_from_image
 from randomset.evaluation import Threshold
 
 CLASSES, SETS = 10, 20

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from randomset.belief.budget import Budget
-from randomset.belief.naming import braces
-from randomset.budgeting.checks import number_of_sets
+from randomset.belief.focal_sets import braces
+from randomset.budgeting.num_sets import number_of_sets
 from randomset.errors import FileFormatError
 from randomset.evaluation import evaluate
 from randomset.evaluation.predictor import Prediction

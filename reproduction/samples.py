@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from randomset.belief.budget import Budget
-from randomset.belief.naming import braces
+from randomset.belief.focal_sets import braces
 from randomset.belief.random_set import RandomSet
 from randomset.data.corruptions import gaussian_noise, rotated
 from randomset.evaluation.predictor import as_predictor

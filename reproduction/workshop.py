@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from randomset._core.files import replacing
-from randomset.backbones.library import check_name
+from randomset.backbones.registry import check_name
 from randomset.data.catalogue import KNOWN, files_of
 from randomset.data.splits import usual_shares
 from randomset.errors import FileFormatError

@@ -65,40 +65,34 @@ __all__ = [
     "training",
 ]
 
-# Rooms that need more than torch are opened when they are first used, so that `import randomset` stays fast.
-_LATE = {
-    "Budgeter": "randomset.budgeting.budgeter",
-    "Classifier": "randomset.models",
-    "NormalisedMassLoss": "randomset.models",
-    "Prediction": "randomset.models",
-    "RandomSetClassifier": "randomset.sklearn",
-    "RandomSetHead": "randomset.models",
-    "RandomSetLoss": "randomset.models",
-    "RandomSetNetwork": "randomset.models",
-    "Recipe": "randomset.training",
-    "Run": "randomset.runs",
-    "RunStore": "randomset.runs",
-    "backbones": "randomset.backbones",
-    "budgeting": "randomset.budgeting",
-    "calibrate": "randomset.models",
-    "data": "randomset.data",
-    "evaluate": "randomset.evaluation",
-    "evaluation": "randomset.evaluation",
-    "fit": "randomset.training",
-    "models": "randomset.models",
-    "report": "randomset.report",
-    "runs": "randomset.runs",
-    "training": "randomset.training",
+# Subpackages that need more than torch are imported on first use, so that `import randomset` stays fast.
+_LAZY_SUBPACKAGES = ("backbones", "budgeting", "data", "evaluation", "models", "report", "runs", "training")
+_LAZY_NAMES = {
+    "Budgeter": "budgeting",
+    "Classifier": "models",
+    "NormalisedMassLoss": "models",
+    "Prediction": "models",
+    "RandomSetClassifier": "sklearn",
+    "RandomSetHead": "models",
+    "RandomSetLoss": "models",
+    "RandomSetNetwork": "models",
+    "Recipe": "training",
+    "Run": "runs",
+    "RunStore": "runs",
+    "calibrate": "models",
+    "evaluate": "evaluation",
+    "fit": "training",
 }
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())  # silent unless the user configures logging
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LATE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = importlib.import_module(_LATE[name])
-    return module if _LATE[name].endswith(f".{name}") else getattr(module, name)
+    if name in _LAZY_SUBPACKAGES:
+        return importlib.import_module(f"randomset.{name}")
+    if name in _LAZY_NAMES:
+        return getattr(importlib.import_module(f"randomset.{_LAZY_NAMES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -82,8 +82,8 @@ def test_number_of_batches():
     ("inputs", "message"),
     [
         (3, "unsupported type of inputs; got int"),
-        (torch.tensor(1.0), r"nothing to predict; got shape \(\)"),
-        (torch.ones(0, 2), r"nothing to predict; got shape \(0, 2\)"),
+        (torch.tensor(1.0), r"no inputs to predict; got shape \(\)"),
+        (torch.ones(0, 2), r"no inputs to predict; got shape \(0, 2\)"),
         (np.array(["a"]), "must be numbers"),
     ],
 )

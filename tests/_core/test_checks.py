@@ -51,7 +51,7 @@ def test_dtypes_of_features(features, dtype):
         (np.ones(3), r"must be a non-empty 2-D array; got shape \(3,\)"),
         (np.ones((2, 3, 4)), r"got shape \(2, 3, 4\).*Flatten images"),
         (np.ones((0, 3)), "non-empty"),
-        (np.ones((2, 3)), "number of features differs from before; got 3; expected 2 columns"),
+        (np.ones((2, 3)), "number of features has changed; got 3; expected 2 columns"),
         ([[1, np.inf], [np.nan, 1]], "2 NaN or infinite values, the first in row 0"),
     ],
 )

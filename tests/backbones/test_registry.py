@@ -1,10 +1,12 @@
-"""Backbones by name."""
+"""Backbones by name, and specifications that files may not contain."""
 
 import pytest
 import torch
+from torch import nn
 
 from randomset import backbones
-from randomset.errors import RandomSetError
+from randomset.backbones.registry import build_limits, check_spec, default_image_size
+from randomset.errors import FileFormatError, RandomSetError
 
 
 def test_unknown_names_and_options():
@@ -24,3 +26,31 @@ def test_a_scaled_backbone_is_rebuilt_from_its_spec():
     assert torch.equal(again(inputs), scaled(inputs))
     assert backbones.names(again.spec) == ["scaled", "mlp"]
     assert backbones.names(None) == []
+
+
+@pytest.mark.parametrize("name", ["x:model", "timm:", "hf:"])
+def test_unknown_names(name):
+    with pytest.raises(RandomSetError, match="unknown backbone"):
+        backbones.build(name)
+
+
+def test_our_own_networks_have_no_default_image_size():
+    assert default_image_size("small_cnn") is None
+
+
+@pytest.mark.parametrize(
+    "options", [{"in_channels": 0}, {"in_channels": True}, {"image_size": 10**5}, {"weights": "default"}]
+)
+def test_invalid_specs(options):
+    check_spec({"name": "timm:resnet18", "options": {"in_channels": 3, "image_size": 32}})
+    with pytest.raises(FileFormatError, match=f"invalid backbone specification.*{next(iter(options))}"):
+        check_spec({"name": "timm:resnet18", "options": options})
+
+
+def test_build_limits():
+    weights = {"weight": torch.zeros(4)}
+    with build_limits(weights):
+        nn.Linear(100, 100)
+    with pytest.raises(FileFormatError, match="does not match its weights"), build_limits(weights):
+        nn.Linear(10_000, 10_000, device="meta")
+    nn.Linear(10_000, 10_000, device="meta")  # the limit ends with the block

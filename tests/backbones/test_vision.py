@@ -8,7 +8,7 @@ from torch import nn
 
 from randomset import backbones
 from randomset.backbones import vision
-from randomset.backbones.library import check_name, default_image_size
+from randomset.backbones.registry import check_name, default_image_size
 from randomset.errors import RandomSetError
 
 

@@ -11,21 +11,11 @@ from randomset import Budget, RandomSet
 from randomset.belief.operators import BudgetOperators
 from tests.strategies import random_budget
 
-BUDGETS = {
-    "sparse": random_budget(30, 60, seed=1, max_size=4),
-    "power set": Budget.powerset(6),
-}
+BUDGETS = {"sparse": random_budget(30, 60, seed=1, max_size=4), "power set": Budget.powerset(6)}
 
 
 def everything(answer):
-    return (
-        answer.mass,
-        answer.pignistic,
-        answer.lower,
-        answer.upper,
-        answer.entropy,
-        answer.credal_width,
-    )
+    return (answer.mass, answer.pignistic, answer.lower, answer.upper, answer.entropy, answer.credal_width)
 
 
 class Prediction(nn.Module):

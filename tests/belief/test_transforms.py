@@ -6,7 +6,7 @@ from hypothesis import given
 from torch import nn
 
 from randomset import Budget
-from randomset.belief import sets_first
+from randomset.belief import sums
 from randomset.belief.measures import pignistic_from_mass
 from randomset.belief.operators import BudgetOperators
 from randomset.belief.transforms import (
@@ -196,7 +196,7 @@ class TestEveryTransform:
     def test_large_batches_in_blocks_equal_small_ones(self, transform, budget, monkeypatch):
         mass = random_mass(budget, 3, 7)
         whole = transform(mass, budget)
-        monkeypatch.setattr(sets_first, "_BLOCK", 4 * len(budget))
+        monkeypatch.setattr(sums, "_BLOCK", 4 * len(budget))
         torch.testing.assert_close(transform(mass, budget), whole)
 
     def test_autocast(self, transform, budget):

@@ -126,11 +126,7 @@ class TestHierarchy:
         tree = {"animal": {"small": ["cat", "mouse"]}, "vehicle": {"small": ["bike", "scooter"]}}
         budget = from_hierarchy(tree)
         assert budget.classes == ("cat", "mouse", "bike", "scooter")
-        assert budget.set_names[4:] == (
-            "{cat, mouse}",
-            "{bike, scooter}",
-            "{cat, mouse, bike, scooter}",
-        )
+        assert budget.set_names[4:] == ("{cat, mouse}", "{bike, scooter}", "{cat, mouse, bike, scooter}")
 
     def test_a_group_that_is_told_elsewhere_or_named_like_a_class_in_it(self):
         budget = from_hierarchy({"animal": ["pet", "wolf"], "pet": ["cat", "dog"]})

@@ -250,7 +250,7 @@ class TestEstimator:
         x, y = clusters()
         budgeter = Budgeter(4).fit(x, y)
         np.testing.assert_allclose(budgeter.transform(x), budgeter.embedding_, atol=1e-8)
-        with pytest.raises(ShapeError, match="number of features differs"):
+        with pytest.raises(ShapeError, match="number of features has changed"):
             budgeter.transform(x[:, :3])
 
     def test_given_reducer_is_not_modified(self):

@@ -160,7 +160,7 @@ class TestStream:
         assert budgeter.report_.used == 800
         budgeter.refresh()
         assert budgeter.report_.used == 1600
-        assert budgeter.changes_[-1].reason == "asked for"
+        assert budgeter.changes_[-1].reason == "requested"
         x, y = (np.concatenate(parts) for parts in zip(batch(0), batch(1), strict=True))
         np.testing.assert_allclose(
             budgeter.overlaps_, Budgeter(3, reducer=None).fit(x, y).overlaps_, rtol=1e-6

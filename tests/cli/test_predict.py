@@ -73,7 +73,7 @@ class TestPredict:
         np.savez(folder / "large.npz", images=load_digits().images[:7] * 16.0)
         out = run("predict", "run", "large.npz", cwd=folder)
         assert out.returncode == 2
-        assert "another scale" in out.stderr
+        assert "a different scale" in out.stderr
         np.savez(folder / "whole.npz", images=(load_digits().images[:7] / 16 * 255).astype(np.int64))
         assert run("predict", "run", "whole.npz", cwd=folder).returncode == 0
 

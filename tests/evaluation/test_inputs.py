@@ -89,12 +89,12 @@ class TestScale:
     def test_bytes_beside_floats_of_another_range(self):
         large = torch.rand(20, 1, 8, 8) * 255, torch.arange(20) % 10
         as_bytes = torch.randint(0, 256, (20, 1, 8, 8), dtype=torch.uint8)
-        with pytest.raises(ShapeError, match=r"another scale than in training; got inputs with bytes"):
+        with pytest.raises(ShapeError, match=r"a different scale than in training; got inputs with bytes"):
             evaluate(image_network(), large, {"bytes": as_bytes})
-        with pytest.raises(ShapeError, match="another scale than in training"):
+        with pytest.raises(ShapeError, match="a different scale than in training"):
             evaluate(image_network(), (as_bytes, large[1]), {"floats": large[0]})
         small = large[0] / 255, large[1]
-        with pytest.raises(ShapeError, match="another scale than in training"):
+        with pytest.raises(ShapeError, match="a different scale than in training"):
             evaluate(image_network(), small, {"floats": large[0] + 1})
 
     def test_numbers_of_tables_are_left_alone(self):

@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 import randomset as rs
 from randomset import backbones
 from randomset.backbones.weights import read_weights
-from randomset.data.idx import read_idx
+from randomset.data.arrays import read_idx
 from randomset.data.sources import load_source
 from randomset.data.splits import Parts
 from randomset.evaluation import Evaluation, evaluate

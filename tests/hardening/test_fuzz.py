@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import randomset as rs
 from randomset.backbones.weights import read_weights
 from randomset.data import arrays
-from randomset.data.idx import read_idx
+from randomset.data.arrays import read_idx
 from randomset.data.sources import load_source
 from randomset.errors import FileFormatError, RandomSetError
 from randomset.models import load as load_model

@@ -11,8 +11,8 @@ import torch
 import randomset as rs
 from randomset import backbones
 from randomset.backbones import vision
-from randomset.backbones.library import check_name
-from randomset.backbones.text import load_tokenizer
+from randomset.backbones.hugging_face import load_tokenizer
+from randomset.backbones.registry import check_name
 from randomset.errors import FileFormatError, RandomSetError
 from randomset.models import Softmax
 from randomset.models import load as load_model

@@ -53,7 +53,7 @@ class TestContract:
 
     def test_nothing_to_predict(self, name):
         for nothing in (X[:0], []):
-            with pytest.raises(RandomSetError, match=r"nothing to predict|no inputs to predict"):
+            with pytest.raises(RandomSetError, match="no inputs to predict"):
                 make(name).predict(nothing)
 
     def test_anything_that_gives_batches(self, name):

@@ -46,7 +46,7 @@ class TestFitting:
     @pytest.mark.parametrize(("largest", "scale"), [(1.0, 255.0), (0.1, 3.0)])
     def test_another_scale(self, tmp_path, largest, scale):
         load = loader(tmp_path, input_shape=[1, 4, 4], largest_input=largest)
-        with pytest.raises(ShapeError, match=f"on another scale than in training; .*up to {scale:g}"):
+        with pytest.raises(ShapeError, match=f"on a different scale than in training; .*up to {scale:g}"):
             load.fitting(images(2, 1, 4, 4, scale=scale))
 
     def test_texts_and_images(self, tmp_path):

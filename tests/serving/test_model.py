@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from randomset import Budget, RandomSetNetwork, backbones
-from randomset.backbones.text import load_tokenizer, tokenize
+from randomset.backbones.hugging_face import load_tokenizer, tokenize
 from randomset.models import Softmax
 from randomset.serving.model import ServedModel
 from tests.serving.conftest import LIMITS, PNG, as_file, noted, pngs, served

@@ -6,7 +6,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from randomset import Budget, RandomSetLoss, RandomSetNetwork, backbones
-from randomset.backbones.library import default_image_size
+from randomset.backbones.registry import default_image_size
 from randomset.training.preparation import backbone_for
 
 BUDGET = Budget.from_sets([(0, 1), (2, 3, 4)], 10)

@@ -1,4 +1,4 @@
-"""What data loaders yield and backbones return: split, converted and moved to a device."""
+"""Batches from data loaders and outputs of backbones: split, convert, move to a device."""
 
 from __future__ import annotations
 
@@ -63,10 +63,13 @@ def cut_into_batches(inputs: Any, size: int) -> tuple[Iterable[Any], int | None,
     if isinstance(inputs, Mapping):
         return [inputs], 1, "cpu"
     if isinstance(inputs, Tensor) or hasattr(inputs, "__array__"):
-        tensor = inputs if isinstance(inputs, Tensor) else _from_array(inputs)
+        try:
+            tensor = inputs if isinstance(inputs, Tensor) else torch.as_tensor(inputs.__array__())
+        except (TypeError, ValueError) as error:
+            raise ShapeError("the inputs must be numbers", got=str(error)) from None
         if tensor.dim() == 0 or not len(tensor):
             raise ShapeError(
-                "there is nothing to predict", got=f"shape {tuple(tensor.shape)}", expected="(batch, …)"
+                "no inputs to predict", got=f"shape {tuple(tensor.shape)}", expected="(batch, …)"
             )
         return tensor.split(size), -(-len(tensor) // size), tensor.device
     if isinstance(inputs, Dataset):
@@ -82,13 +85,6 @@ def cut_into_batches(inputs: Any, size: int) -> tuple[Iterable[Any], int | None,
     except TypeError:  # the loader of an iterable data set
         total = None
     return inputs, total, "cpu"
-
-
-def _from_array(array: Any) -> Tensor:
-    try:
-        return torch.as_tensor(array.__array__())
-    except (TypeError, ValueError) as error:
-        raise ShapeError("the inputs must be numbers", got=str(error)) from None
 
 
 def moved(batch: Any, device: torch.device) -> Any:

@@ -63,7 +63,7 @@ def checked_features(features: Any, width: int | None = None) -> NDArray[Any]:
         )
     if width is not None and matrix.shape[1] != width:
         raise ShapeError(
-            "the number of features differs from before", got=matrix.shape[1], expected=f"{width} columns"
+            "the number of features has changed", got=matrix.shape[1], expected=f"{width} columns"
         )
     if matrix.dtype.kind != "f" or matrix.dtype.itemsize < 4:
         matrix = matrix.astype(np.float32 if matrix.dtype.itemsize < 4 else np.float64)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,20 @@ import lightning
 import torch
 from lightning.pytorch.callbacks import BasePredictionWriter
 from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, nn
 
-__all__ = ["PartWriter", "in_processes"]
+__all__ = ["PartWriter", "PredictFunction", "in_processes"]
+
+
+class PredictFunction(lightning.LightningModule):
+    """Predicts with a picklable function of a model and a batch, which returns named tensors."""
+
+    def __init__(self, function: Callable[[nn.Module, Any], dict[str, Tensor]], model: nn.Module) -> None:
+        super().__init__()
+        self.function, self.model = function, model
+
+    def predict_step(self, batch: Any, batch_idx: int) -> dict[str, Tensor]:
+        return self.function(self.model, batch)
 
 
 class PartWriter(BasePredictionWriter):

@@ -1,4 +1,4 @@
-"""Labels and class names as users give them: integers or text."""
+"""Labels and class names as users give them, integers or text, and stratified splits."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from randomset.errors import BudgetError, LabelError
+from randomset._core.checks import is_whole
+from randomset.errors import BudgetError, LabelError, RandomSetError
 
-__all__ = ["checked_classes", "encoded_labels"]
+__all__ = ["checked_classes", "encoded_labels", "stratified_parts"]
 
 
 def encoded_labels(
@@ -80,21 +81,16 @@ def checked_classes(classes: SupportsIndex | Iterable[str]) -> tuple[str, ...]:
                 expected="from_sets(sets, classes) with strings, or the number of classes",
                 remedy="A number inside a set is always an index, never a name",
             )
-        if not name.isprintable() and not name.isascii():
-            _check_encodable(name)
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise BudgetError("a class name is not valid Unicode", got=repr(name)) from None
     if len(names) < 2:
         raise BudgetError("too few classes", got=f"{len(names)} class(es)", expected="two or more")
     if len(set(names)) < len(names):
         duplicate = next(name for name in names if names.count(name) > 1)
         raise BudgetError("duplicate class name", got=duplicate)
     return names
-
-
-def _check_encodable(name: str) -> None:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        raise BudgetError("a class name is not valid Unicode", got=repr(name)) from None
 
 
 def _as_text(classes: Any) -> Any:
@@ -125,14 +121,12 @@ def _from_text(labels: list[str], names: tuple[str, ...] | None) -> tuple[NDArra
     if names is None:
         names = tuple(sorted(set(labels)))
         if len(names) == 1:
-            names = (*names, names[0] + " and no other")  # refused by the caller, which names the class
+            names = (*names, names[0] + " and no other")  # rejected by the caller, which names the class
     index = {name: c for c, name in enumerate(names)}
     unknown = next((label for label in labels if label not in index), None)
     if unknown is not None:
         raise LabelError(
-            "unknown label",
-            got=unknown,
-            expected="one of " + ", ".join(names[:10]) + "…" * (len(names) > 10),
+            "unknown label", got=unknown, expected="one of " + ", ".join(names[:10]) + "…" * (len(names) > 10)
         )
     return np.array([index[label] for label in labels]), names
 
@@ -159,8 +153,35 @@ def _from_numbers(
         names = tuple(map(str, range(max(largest + 1, 2))))
     if largest >= len(names):
         raise LabelError(
-            "a label is out of range",
-            got=largest,
-            expected=f"0 to {len(names) - 1} for {len(names)} classes",
+            "a label is out of range", got=largest, expected=f"0 to {len(names) - 1} for {len(names)} classes"
         )
     return codes, names
+
+
+def stratified_parts(labels: Any, shares: Sequence[float], seed: int = 0) -> list[NDArray[np.int64]]:
+    """Split samples into a remainder and one part per share, with each class in the same proportions.
+
+    A share is a fraction below 1 or a number of samples. Returns the sorted indices of the remainder, then
+    of every part. A class with few samples goes to the remainder first.
+
+    >>> rest, part = stratified_parts([0] * 8 + [1] * 4, [0.25])
+    >>> len(rest), len(part)
+    (9, 3)
+    """
+    codes = np.unique(np.asarray(labels), return_inverse=True)[1]
+    counts = [share if is_whole(share, 1) else round(share * len(codes)) for share in shares]
+    fractions = [share for share in shares if not is_whole(share, 1)]
+    if not all(0 <= share < 1 for share in fractions) or sum(fractions) >= 1 or sum(counts) >= len(codes):
+        raise RandomSetError(
+            "the shares leave no samples",
+            got=f"{list(shares)} of {len(codes)} samples",
+            expected="non-negative fractions that sum to less than 1, or numbers of samples",
+        )
+    generator = np.random.default_rng(seed)
+    quantiles = np.empty(len(codes))  # of each sample within its class, in random order
+    for code in range(codes.max() + 1):
+        members = np.flatnonzero(codes == code)
+        quantiles[members] = (generator.permutation(len(members)) + 0.5) / len(members)
+    order = np.lexsort((generator.permutation(len(codes)), quantiles))
+    ends = np.cumsum([len(codes) - sum(counts), *counts])  # the parts come last
+    return [np.sort(part) for part in np.split(order, ends[:-1])]

@@ -5,14 +5,4 @@ from randomset.backbones.base import Backbone
 from randomset.backbones.preprocessing import Standardise
 from randomset.backbones.registry import build, names, scaled
 
-__all__ = [
-    "Backbone",
-    "Standardise",
-    "build",
-    "mlp",
-    "names",
-    "resnet",
-    "scaled",
-    "small_cnn",
-    "wide_resnet",
-]
+__all__ = ["Backbone", "Standardise", "build", "mlp", "names", "resnet", "scaled", "small_cnn", "wide_resnet"]

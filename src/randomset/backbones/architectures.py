@@ -144,9 +144,7 @@ class _BasicBlock(nn.Module):
 
     def _body(self, in_channels: int, width: int, stride: int) -> nn.Sequential:
         return nn.Sequential(
-            *_conv_norm(in_channels, width, 3, stride),
-            nn.ReLU(inplace=True),
-            *_conv_norm(width, width, 3),
+            *_conv_norm(in_channels, width, 3, stride), nn.ReLU(inplace=True), *_conv_norm(width, width, 3)
         )
 
     def forward(self, x: Tensor) -> Tensor:

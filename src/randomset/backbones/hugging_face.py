@@ -1,15 +1,16 @@
-"""Hugging Face encoders by name or folder."""
+"""Hugging Face encoders by name or folder, and texts as the token ids that they take."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from randomset.backbones.base import (
     LibraryBackbone,
@@ -18,18 +19,50 @@ from randomset.backbones.base import (
     check_image_size,
     check_patch_size,
 )
-from randomset.backbones.hub import first_line, import_transformers, load_from_hub
-from randomset.backbones.text import TokenEncoder
-from randomset.backbones.weights import check_finite, mismatched_weights, read_weights
-from randomset.errors import FileFormatError
+from randomset.backbones.weights import (
+    check_finite,
+    first_line,
+    import_transformers,
+    load_from_hub,
+    mismatched_weights,
+    read_weights,
+)
+from randomset.errors import FileFormatError, LabelError
 
-__all__ = ["check_config", "config_to_dict", "default_image_size", "from_hugging_face", "offline"]
+__all__ = [
+    "PADDING",
+    "TokenEncoder",
+    "check_config",
+    "config_to_dict",
+    "default_image_size",
+    "from_hugging_face",
+    "load_tokenizer",
+    "max_tokens",
+    "offline",
+    "tokenize",
+]
 
 # Keys with which a configuration can refer to code, or to models that transformers would look up.
-_EXTERNAL_KEYS = {
-    *("auto_map", "architecture", "backbone", "use_pretrained_backbone", "use_timm_backbone"),
+_EXTERNAL_KEYS = (
+    "architecture",
+    "auto_map",
+    "backbone",
     "quantization_config",
-}
+    "use_pretrained_backbone",
+    "use_timm_backbone",
+)
+# Models that number positions from pad_token_id + 1.
+_POSITIONS_AFTER_PADDING = (
+    "roberta",
+    "xlm-roberta",
+    "camembert",
+    "roberta-prelayernorm",
+    "xmod",
+    "mpnet",
+    "data2vec-text",
+)
+PADDING = -1
+"""Fills the rows of texts that are shorter than the tensor."""
 
 
 def from_hugging_face(
@@ -171,3 +204,69 @@ def _without_keys(config: Any, keys: tuple[str, ...]) -> Any:
     if not isinstance(config, dict):
         return config
     return {key: _without_keys(value, keys) for key, value in config.items() if key not in keys}
+
+
+class TokenEncoder(nn.Module):
+    """Mean over the tokens of a Hugging Face encoder: ids (B × T), padded with −1 → features (B × F).
+
+    Columns that are padding in the whole batch are dropped first, so that short texts cost little.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Return the mean over the tokens of each text."""
+        used = tokens >= 0
+        if not torch.compiler.is_compiling():
+            longest = max(int(used.sum(1).max()), 1)
+            tokens, used = tokens[:, :longest], used[:, :longest]
+        ids = tokens.long().clamp_min(0)
+        states = self.model(input_ids=ids, attention_mask=used.long()).last_hidden_state
+        weight = used.to(states.dtype)
+        return torch.einsum("btf,bt->bf", states, weight) / weight.sum(1, keepdim=True).clamp_min(1)
+
+
+def load_tokenizer(name: str | os.PathLike[str]) -> Any:
+    """Load a model's tokenizer from a folder or by name; a `Path` is always a folder."""
+    if not isinstance(name, str) and not Path(name).is_dir():
+        raise FileFormatError("tokenizer not found", got=str(name), expected="a folder with tokenizer.json")
+    auto_tokenizer = import_transformers().AutoTokenizer
+    tokenizer = load_from_hub(auto_tokenizer.from_pretrained, str(name), "tokenizer.json")
+    # Without tokenizer files, transformers returns one with an empty vocabulary.
+    if len(tokenizer) <= len(tokenizer.all_special_tokens):
+        raise FileFormatError(
+            "the model has no tokenizer",
+            got=f"hf:{name}, whose vocabulary is empty",
+            expected="tokenizer.json, vocab.txt or similar next to config.json",
+            remedy="Copy the tokenizer's files into the folder",
+        )
+    return tokenizer
+
+
+def max_tokens(name: str | os.PathLike[str]) -> int | None:
+    """Return the longest text that a model accepts, or None if its configuration sets no limit."""
+    config = load_from_hub(import_transformers().AutoConfig.from_pretrained, str(name), "config.json")
+    positions = getattr(config, "max_position_embeddings", None)
+    if not isinstance(positions, int) or positions < 1:
+        return None
+    if config.model_type in _POSITIONS_AFTER_PADDING and isinstance(config.pad_token_id, int):
+        return positions - config.pad_token_id - 1
+    return positions
+
+
+def tokenize(texts: Sequence[str], tokenizer: Any, length: int = 256) -> Tensor:
+    """Turn texts into token ids (n × `length`); longer texts are truncated, shorter ones padded."""
+    empty = [row for row, text in enumerate(texts) if not text.strip()]
+    if empty:
+        raise LabelError(
+            "a document is empty",
+            got=f"row {empty[0]}" + (f" and {len(empty) - 1} more" if len(empty) > 1 else ""),
+            expected="some text in each",
+        )
+    encoded = tokenizer(list(texts), truncation=True, max_length=length)["input_ids"]
+    tokens = torch.full((len(encoded), length), PADDING, dtype=torch.long)
+    for row, ids in enumerate(encoded):
+        tokens[row, : len(ids)] = torch.tensor(ids)
+    return tokens

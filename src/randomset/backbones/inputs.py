@@ -56,8 +56,8 @@ class InputSpec:
         """Update the largest value with another batch."""
         if not inputs.numel() or inputs.is_complex():
             return self
-        found = float(inputs.max() if inputs.dtype == torch.uint8 else inputs.abs().max())
-        return replace(self, largest=max(self.largest or 0.0, found))
+        largest = float(inputs.max() if inputs.dtype == torch.uint8 else inputs.abs().max())
+        return replace(self, largest=max(self.largest or 0.0, largest))
 
     def scaled(self) -> InputSpec:
         """Return the specification of a model that divides bytes by 255 itself."""
@@ -67,7 +67,7 @@ class InputSpec:
 
     @classmethod
     def from_notes(cls, notes: Mapping[str, Any], place: object = "the model") -> InputSpec | None:
-        """Read the specification from the notes of a model; None if they hold none."""
+        """Read the specification from the notes of a model; None if they have none."""
         shape, tokens, columns = (notes.get(name) for name in ("input_shape", "tokens", "columns"))
         largest, classes = notes.get("largest_input"), notes.get("classes", [])
         valid = {
@@ -90,7 +90,7 @@ class InputSpec:
         return cls(tuple(shape), bool(notes.get("bytes")), known, bool(tokens), columns, tuple(classes))
 
     def to_notes(self) -> dict[str, Any]:
-        """Return what the notes of a model hold."""
+        """Return the specification as stored in the notes of a model."""
         return {
             "input_shape": list(self.shape),
             "bytes": self.bytes,
@@ -104,7 +104,7 @@ class InputSpec:
 
     @property
     def kind(self) -> str:
-        """What a sample is: "images", "features", "texts" or "arrays"."""
+        """The kind of the inputs: "images", "features", "texts" or "arrays"."""
         if self.tokens:
             return "texts"
         return {1: "features", 3: "images"}.get(len(self.shape), "arrays")
@@ -124,8 +124,8 @@ class InputSpec:
         if images and inputs.dim() == 2:  # one grey image
             inputs = inputs[None]
         if inputs.dim() == len(self.shape) and not self.tokens:
-            several = images and self.shape[0] == 1 and len(inputs) > 1  # grey images without a channel
-            inputs = inputs[:, None] if several else inputs[None]
+            is_batch = images and self.shape[0] == 1 and len(inputs) > 1  # grey images without a channel
+            inputs = inputs[:, None] if is_batch else inputs[None]
         if images and inputs.dim() == 4:
             first, last = inputs.shape[1], inputs.shape[3]
             if first not in (1, 3, 4, self.shape[0]) and last in (1, 3, 4, self.shape[0]):
@@ -133,10 +133,10 @@ class InputSpec:
         return inputs
 
     def fit(self, inputs: Tensor, *, resize: bool = True, name: str = "inputs") -> tuple[Tensor, list[str]]:
-        """Convert inputs to what the model takes; return them and what was done, in words.
+        """Convert inputs to the form that the model takes; return them and a description of each step.
 
         Missing dimensions are added, channels moved first, bytes scaled, colours and (with `resize`) sizes
-        converted. What cannot be converted, or is on another scale than in training, raises `ShapeError`.
+        converted. Raises `ShapeError` for inputs that cannot be converted or are on a different scale.
         """
         done: list[str] = []
         given = tuple(inputs.shape)
@@ -170,21 +170,21 @@ class InputSpec:
             )
 
     def check_scale(self, images: Tensor, name: str) -> None:
-        """Raise if the images use another value range than in training."""
+        """Raise if the images have a different value range than in training."""
         if self.largest is None or not len(images):
             return
         from_bytes = images.dtype == torch.uint8
-        found = float(images.max() if not images.is_floating_point() else images.abs().max())
-        wrong = self.bytes and not from_bytes and found > 1
+        largest = float(images.abs().max() if images.is_floating_point() else images.max())
+        wrong = self.bytes and not from_bytes and largest > 1
         wrong |= not self.bytes and from_bytes and self.largest > _UNIT
-        wrong |= not self.bytes and not from_bytes and found > _OFF_SCALE * max(self.largest, 1e-12)
+        wrong |= not self.bytes and not from_bytes and largest > _OFF_SCALE * max(self.largest, 1e-12)
         if wrong:
             expected = "uint8" if self.bytes else f"values up to about {self.largest:g}"
             if not self.bytes and self.largest <= _UNIT:
                 expected += ", or bytes (uint8), which are divided by 255"
             raise ShapeError(
-                "the inputs are on another scale than in training",
-                got=f"{name} with {'bytes' if from_bytes else 'values'} up to {found:g}",
+                "the inputs are on a different scale than in training",
+                got=f"{name} with {'bytes' if from_bytes else 'values'} up to {largest:g}",
                 expected=expected,
             )
 

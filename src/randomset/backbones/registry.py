@@ -1,22 +1,43 @@
-"""Backbones by name, as the command line, saved models and `build` refer to them."""
+"""Backbones by name: ours, and those of other libraries as `timm:…`, `torchvision:…` and `hf:…`."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from importlib.util import find_spec
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn.modules.module import (
+    register_module_buffer_registration_hook,
+    register_module_parameter_registration_hook,
+)
 
+from randomset._core.checks import is_whole
+from randomset.backbones import hugging_face, vision
 from randomset.backbones.architectures import mlp, resnet, small_cnn, wide_resnet
-from randomset.backbones.base import Backbone
-from randomset.backbones.library import from_library
+from randomset.backbones.base import Backbone, LibraryBackbone
 from randomset.backbones.preprocessing import Standardise
-from randomset.errors import RandomSetError
+from randomset.backbones.weights import first_line
+from randomset.errors import FileFormatError, RandomSetError
 
-__all__ = ["build", "names", "scaled"]
+__all__ = [
+    "build",
+    "build_limits",
+    "check_name",
+    "check_spec",
+    "default_image_size",
+    "from_library",
+    "names",
+    "scaled",
+]
+
+_MAX_CHANNELS, _MAX_IMAGE_SIZE = 4096, 8192
 
 
 def build(name: str, **options: Any) -> Backbone:
@@ -80,3 +101,136 @@ _BUILDERS: dict[str, Callable[..., Backbone]] = {
     "wide_resnet": wide_resnet,
     "scaled": scaled,
 }
+
+
+def from_library(
+    name: str,
+    *,
+    in_channels: int = 3,
+    image_size: int | None = None,
+    config: dict[str, Any] | None = None,
+    weights: str | os.PathLike[str] = "none",
+) -> LibraryBackbone:
+    """Build `library:model` without its classifier.
+
+    Args:
+        name: such as "timm:vit_base_patch16_224", "torchvision:vgg16", or "hf:" with a name or a folder.
+        in_channels: number of image channels.
+        image_size: height and width of the images, which some networks need in advance.
+        config: Hugging Face configuration; if given, nothing is looked up.
+        weights: "default", the library's published weights, from this machine if available; "none"; or a
+            file.
+    """
+    library, model = _split_name(name)
+    builders: dict[str, Callable[..., LibraryBackbone]] = {
+        "timm": vision.from_timm,
+        "torchvision": vision.from_torchvision,
+        "hf": hugging_face.from_hugging_face,
+    }
+    options: dict[str, Any] = {"in_channels": in_channels, "image_size": image_size}
+    if library == "hf":
+        options["config"] = config
+    try:
+        backbone = builders[library](model, weights=weights, **options)
+    except (AssertionError, RuntimeError, TypeError, NotImplementedError) as error:  # from the library itself
+        size = "" if image_size is None else f" for images of {in_channels} × {image_size} × {image_size}"
+        raise RandomSetError(
+            "the network cannot be built", got=f"{name}{size}: {first_line(error)}"
+        ) from None
+    if library == "hf":
+        options["config"] = hugging_face.config_to_dict(backbone.layers)
+    if backbone.channels is not None:
+        options["in_channels"] = backbone.channels  # of the weights; a single channel is repeated
+    backbone.spec = {"name": name, "options": options}
+    return backbone
+
+
+def check_spec(spec: Any) -> None:
+    """Raise if the `spec` in a file, which may be untrusted, is not one that `from_library` writes.
+
+    A valid `spec` is sufficient to build its network: nothing is looked up, downloaded or run.
+    """
+    name, options = str(spec["name"]), spec["options"]
+    if ":" not in name:
+        if name == "scaled":
+            check_spec(options["backbone"])
+        return
+    library, _ = _split_name(name)
+    known = {"in_channels", "image_size", *(["config"] if library == "hf" else [])}
+    invalid = [key for key in options if key not in known]
+    channels, size = options.get("in_channels", 3), options.get("image_size")
+    if not is_whole(channels, 1) or channels > _MAX_CHANNELS:
+        invalid.append("in_channels")
+    if size is not None and (not is_whole(size, 1) or size > _MAX_IMAGE_SIZE):
+        invalid.append("image_size")
+    if library == "hf" and not isinstance(options.get("config"), dict):
+        invalid.append("config")
+    if invalid:
+        raise FileFormatError(
+            "invalid backbone specification",
+            got=f"{name:.60} with {invalid[0]} {options.get(invalid[0])!r:.60}",
+        )
+    if library == "hf":
+        hugging_face.check_config(options["config"])
+
+
+@contextmanager
+def build_limits(weights: dict[str, Tensor]) -> Iterator[None]:
+    """Build what a file describes offline, and abort if it grows much larger than the file's weights.
+
+    The margin is for classifiers that are removed, and for buffers that files do not store.
+    """
+    seen: dict[int, Tensor] = {}
+    limit, total = 2 * sum(tensor.numel() for tensor in weights.values()) + 2**24, 0
+
+    def count(module: nn.Module, name: str, tensor: Tensor | None) -> None:
+        nonlocal total
+        if tensor is not None and id(tensor) not in seen:
+            seen[id(tensor)] = tensor  # kept alive, or its id could be reused
+            total += tensor.numel()
+        if total > limit or len(seen) > 2 * len(weights) + 1000:
+            raise FileFormatError(
+                "the network specification does not match its weights",
+                got=f"more than the {len(weights)} tensors of the file",
+            )
+
+    hooks = [
+        register_module_parameter_registration_hook(count),
+        register_module_buffer_registration_hook(count),
+    ]
+    try:
+        with hugging_face.offline() if find_spec("huggingface_hub") else nullcontext():
+            yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def check_name(name: str) -> None:
+    """Raise if a library does not have a network of this name; nothing is built or downloaded."""
+    library, model = _split_name(name)
+    if library == "hf":
+        hugging_face.default_image_size(model)  # reads the configuration
+    else:
+        vision.check_model(library, model)
+
+
+def default_image_size(name: str) -> int | None:
+    """Return the image size of a network's published weights, or None if it does not take images."""
+    if ":" not in name:
+        return None
+    library, model = _split_name(name)
+    if library == "hf":
+        return hugging_face.default_image_size(model)
+    return vision.default_image_size(library, model)
+
+
+def _split_name(name: str) -> tuple[str, str]:
+    library, _, model = name.partition(":")
+    # timm would also take URLs and folders
+    valid = library == "hf" or re.fullmatch(r"[\w.-]+", model)
+    if library not in ("timm", "torchvision", "hf") or not model or not valid:
+        raise RandomSetError(
+            "unknown backbone", got=name, expected="timm:MODEL or torchvision:MODEL or hf:MODEL"
+        )
+    return library, model

@@ -12,10 +12,16 @@ from typing import Any
 from torch import Tensor, nn
 
 from randomset._core.torchvision import timm, torchvision
-from randomset.backbones import hub
 from randomset.backbones.base import LibraryBackbone, PretrainedInputs, check_channels, check_patch_size
 from randomset.backbones.surgery import last_linear, replace_with_identity
-from randomset.backbones.weights import load_weights_into, read_weights
+from randomset.backbones.weights import (
+    download_from_hub,
+    download_weights,
+    load_weights_into,
+    no_published_weights,
+    read_weights,
+    torch_hub_folder,
+)
 from randomset.errors import RandomSetError
 
 __all__ = ["check_model", "default_image_size", "from_timm", "from_torchvision"]
@@ -89,14 +95,14 @@ def _timm_file(name: str, settings: dict[str, Any]) -> Path:
             for file in (Path(package.origin).parent / "models").glob(f"{_LITE}*.pth"):
                 return file
     url = settings.get("url") or ""
-    if url and (cached := hub.torch_hub_folder() / url.rpartition("/")[2]).is_file():
+    if url and (cached := torch_hub_folder() / url.rpartition("/")[2]).is_file():
         return cached
     repository = settings.get("hf_hub_id")
     if repository:
-        return hub.download_from_hub(repository, f"timm:{name}")
+        return download_from_hub(repository, f"timm:{name}")
     if not url:
-        raise hub.no_published_weights(f"timm:{name}")
-    return hub.download_weights(url, f"timm:{name}")
+        raise no_published_weights(f"timm:{name}")
+    return download_weights(url, f"timm:{name}")
 
 
 def _adapt_to_timm(model: nn.Module, state: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -138,7 +144,7 @@ def from_torchvision(
     if weights != "none":
         published = models.get_model_weights(name).DEFAULT
         default = weights == "default"
-        file = hub.download_weights(published.url, f"torchvision:{name}") if default else Path(weights)
+        file = download_weights(published.url, f"torchvision:{name}") if default else Path(weights)
         state = _interpolate_positions(model, read_weights(file))
         remark = load_weights_into(model, state, layer, str(file))
         transform = published.transforms()

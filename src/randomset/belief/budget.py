@@ -15,8 +15,7 @@ import torch
 
 from randomset._core.files import check_version, expanded, replacing
 from randomset._core.labels import checked_classes
-from randomset.belief.focal_sets import FocalSets
-from randomset.belief.naming import Members, braces, checked_set
+from randomset.belief.focal_sets import FocalSets, Members, braces, checked_set
 from randomset.errors import BudgetError, FileFormatError
 
 if TYPE_CHECKING:

@@ -10,14 +10,12 @@ from torch import Tensor
 
 from randomset.belief.budget import Budget
 from randomset.belief.flow import can_be_distributed
-from randomset.belief.naming import Members
+from randomset.belief.focal_sets import Members
 from randomset.belief.operators import BudgetOperators
 from randomset.belief.poset import Pairs
-from randomset.belief.power_set import PowerSetTransform
-from randomset.belief.sets_first import over_sets
-from randomset.belief.sparse_sum import SparseSum
+from randomset.belief.sums import PowerSetTransform, SparseSum, over_sets
 from randomset.belief.transforms import check_last, checked_operators
-from randomset.errors import BudgetError, RandomSetError, ShapeError
+from randomset.errors import RandomSetError, ShapeError
 
 __all__ = [
     "credal_vertices",
@@ -132,10 +130,7 @@ def checked_cost(cost: Tensor, num_classes: int) -> Tensor:
 
 
 def is_in_credal_set(
-    probabilities: Tensor,
-    mass: Tensor,
-    budget: Budget | BudgetOperators,
-    tolerance: float = 1e-5,
+    probabilities: Tensor, mass: Tensor, budget: Budget | BudgetOperators, tolerance: float = 1e-5
 ) -> Tensor:
     """Whether P(A) ≥ Bel(A) for **every** set of classes A: (…, N) and (…, |O|) → (…), boolean.
 
@@ -217,13 +212,10 @@ def credal_vertices(mass: Tensor, budget: Budget | BudgetOperators) -> Tensor:
 
 
 def enumeration(operators: BudgetOperators) -> PowerSetTransform:
-    """Return the transform over all 2^N sets, also if the operators of the budget are sparse."""
-    if operators.budget.num_classes > MAX_ENUMERATED_CLASSES:
-        raise BudgetError(
-            "too many classes to enumerate all sets",
-            got=f"{operators.budget.num_classes} classes",
-            expected=f"at most {MAX_ENUMERATED_CLASSES}",
-        )
+    """Return the transform over all 2^N sets, also if the operators of the budget are sparse.
+
+    Only for up to `MAX_ENUMERATED_CLASSES` classes.
+    """
     if operators.transform is not None:
         return operators.transform
     return PowerSetTransform(operators.budget).to(operators.sizes.device)

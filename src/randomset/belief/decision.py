@@ -23,7 +23,7 @@ from randomset.belief.credal import (
 )
 from randomset.belief.measures import pignistic_from_mass
 from randomset.belief.operators import BudgetOperators
-from randomset.belief.sets_first import over_sets
+from randomset.belief.sums import over_sets
 from randomset.belief.transforms import checked_operators
 from randomset.errors import LabelError, RandomSetError, ShapeError
 
@@ -89,7 +89,7 @@ def interval_dominance(mass: Tensor, budget: Budget | BudgetOperators, cost: Ten
     if cost is None:
         lower, upper = lower_from_mass(mass, budget), upper_from_mass(mass, budget)
         return upper >= lower.amax(-1, keepdim=True) - _ROUNDING
-    cost = _matrix(cost, checked_operators(mass, budget, "masses").budget.num_classes)
+    cost = _cost_matrix(cost, mass, budget)
     lower, upper = expectation_bounds(cost, mass, budget)
     return lower <= upper.amin(-1, keepdim=True) + _ROUNDING
 
@@ -107,7 +107,7 @@ def maximality(mass: Tensor, budget: Budget | BudgetOperators, cost: Tensor | No
     """
     if cost is None:
         return interval_dominance(mass, budget)
-    cost = _matrix(cost, checked_operators(mass, budget, "masses").budget.num_classes)
+    cost = _cost_matrix(cost, mass, budget)
     beaten = torch.zeros(*mass.shape[:-1], len(cost), dtype=torch.bool, device=mass.device)
     for alternative in cost:
         beaten |= expectation_bounds(cost - alternative, mass, budget)[0] > _ROUNDING
@@ -145,10 +145,7 @@ def e_admissibility(mass: Tensor, budget: Budget | BudgetOperators) -> Tensor:
 
 
 def hurwicz(
-    mass: Tensor,
-    budget: Budget | BudgetOperators,
-    optimism: float = 0.5,
-    cost: Tensor | None = None,
+    mass: Tensor, budget: Budget | BudgetOperators, optimism: float = 0.5, cost: Tensor | None = None
 ) -> Tensor:
     """The Hurwicz rule, which weights the two ends of each interval by `optimism`: (…), integers.
 
@@ -163,7 +160,7 @@ def hurwicz(
     if cost is None:
         lower, upper = lower_from_mass(mass, budget), upper_from_mass(mass, budget)
         return (optimism * upper + (1 - optimism) * lower).argmax(-1)
-    cost = _matrix(cost, checked_operators(mass, budget, "masses").budget.num_classes)
+    cost = _cost_matrix(cost, mass, budget)
     lower, upper = expectation_bounds(cost, mass, budget)
     return (optimism * lower + (1 - optimism) * upper).argmin(-1)
 
@@ -177,10 +174,9 @@ def minimum_expected_cost(mass: Tensor, budget: Budget | BudgetOperators, cost: 
     >>> minimum_expected_cost(mass, budget, torch.tensor([[0.0, 1.0, 50.0], [1.0, 1.0, 0.0]]))
     tensor(1)
     """
-    operators = checked_operators(mass, budget, "masses")
-    cost = _matrix(cost, operators.budget.num_classes).to(mass)
+    cost = _cost_matrix(cost, mass, budget).to(mass)
     with torch.autocast(mass.device.type, enabled=False):
-        return (pignistic_from_mass(mass, operators) @ cost.T).argmin(-1)
+        return (pignistic_from_mass(mass, budget) @ cost.T).argmin(-1)
 
 
 def utility(decisions: Tensor, labels: Tensor, kind: Literal["discounted", "u65", "u80"] = "u65") -> Tensor:
@@ -210,7 +206,8 @@ def utility(decisions: Tensor, labels: Tensor, kind: Literal["discounted", "u65"
     return torch.where(correct, linear * x - square * x * x, 0.0)
 
 
-def _matrix(cost: Tensor, num_classes: int) -> Tensor:
+def _cost_matrix(cost: Tensor, mass: Tensor, budget: Budget | BudgetOperators) -> Tensor:
+    num_classes = checked_operators(mass, budget, "masses").budget.num_classes
     cost = checked_cost(cost, num_classes)
     if cost.dim() != 2:
         raise ShapeError(

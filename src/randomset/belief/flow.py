@@ -53,10 +53,7 @@ def can_be_distributed(
 
 
 def _augmenting_path(
-    start: int,
-    sets: Sequence[tuple[int, ...]],
-    capacity: list[float],
-    flow: dict[int, dict[int, float]],
+    start: int, sets: Sequence[tuple[int, ...]], capacity: list[float], flow: dict[int, dict[int, float]]
 ) -> list[tuple[int, int]] | None:
     """Return the steps (set, class) of a shortest path from a set to a class with free capacity.
 

@@ -1,17 +1,89 @@
-"""Lookups in an ordered family of focal sets: names, indices and masks."""
+"""Focal sets: sets of classes as users write them, and lookups in an ordered family of them."""
 
 from __future__ import annotations
 
+import difflib
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
+from typing import SupportsIndex, TypeAlias
 
 import torch
+from torch import Tensor
 
-from randomset.belief.naming import Members, braces, checked_set
 from randomset.errors import BudgetError, LabelError
 
-__all__ = ["FocalSets"]
+__all__ = ["FocalSets", "Members", "braces", "checked_set"]
+
+Members: TypeAlias = "Iterable[str | SupportsIndex]"
+"""A set of classes: names or indices."""
+
+
+def braces(names: Iterable[str], shorten: int = 0) -> str:
+    """Format a set; with `shorten`, list only that many names.
+
+    >>> braces(["cat", "dog"]), braces("abcd", shorten=2)
+    ('{cat, dog}', '{a, b, … 2 more}')
+    """
+    names = list(names)
+    if 0 < shorten < len(names):
+        names = [*names[:shorten], f"… {len(names) - shorten} more"]
+    return "{" + ", ".join(names) + "}"
+
+
+def checked_set(
+    members: Members,
+    names: tuple[str, ...],
+    position: dict[str, int],
+    kind: type[BudgetError] | type[LabelError] = BudgetError,
+) -> tuple[int, ...]:
+    """Return the sorted class indices of a set of names or indices; errors are of the given kind.
+
+    >>> checked_set(["dog", 0], ("cat", "dog"), {"cat": 0, "dog": 1})
+    (0, 1)
+    """
+    if isinstance(members, str) or not isinstance(members, Iterable):
+        raise kind(
+            "a set of classes must be a collection",
+            got=members,
+            expected="names or indices in a set, list or tuple",
+            remedy='Wrap a single set in a list: [{"cat", "dog"}]',
+        )
+    if isinstance(members, Tensor):
+        if members.dtype.is_floating_point or str(members.dtype) == "torch.bool" or members.dim() != 1:
+            raise kind(
+                "a tensor of class indices must be 1-D and integer",
+                got=f"{members.dtype} {tuple(members.shape)}",
+                remedy="Convert a mask to indices with mask.nonzero().flatten()",
+            )
+        members = members.tolist()
+    focal: set[int] = set()
+    for member in members:
+        if isinstance(member, str):
+            if member not in position:
+                close = difflib.get_close_matches(member, names, n=1)
+                remedy = f"Did you mean {close[0]}?" if close else ""
+                raise kind(
+                    "unknown class name", got=member, expected=f"one of {_listed(names)}", remedy=remedy
+                )
+            focal.add(position[member])
+            continue
+        try:
+            if isinstance(member, bool):
+                raise TypeError
+            index = member.__index__()
+        except (AttributeError, TypeError):
+            raise kind("a class must be a name or an index", got=member) from None
+        if not 0 <= index < len(names):
+            raise kind("class index out of range", got=index, expected=f"0 to {len(names) - 1}")
+        focal.add(index)
+    if not focal:
+        raise kind("a set of classes is empty", got="{}", expected="at least one class in every set")
+    return tuple(sorted(focal))
+
+
+def _listed(names: Sequence[str], shown: int = 10) -> str:
+    return ", ".join(names[:shown]) + (", …" if len(names) > shown else "")
 
 
 class FocalSets:

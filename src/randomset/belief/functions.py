@@ -10,7 +10,7 @@ from torch import Tensor
 
 from randomset.belief import credal, decision, measures, transforms
 from randomset.belief.budget import Budget
-from randomset.belief.naming import Members
+from randomset.belief.focal_sets import Members
 from randomset.belief.operators import BudgetOperators
 from randomset.errors import RandomSetError, ShapeError
 

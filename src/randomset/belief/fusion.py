@@ -17,19 +17,11 @@ from randomset.belief.budget import Budget
 from randomset.belief.credal import joint_shape
 from randomset.belief.operators import BudgetOperators
 from randomset.belief.poset import intersection_pairs, outside_modes
-from randomset.belief.sets_first import over_sets
+from randomset.belief.sums import over_sets
 from randomset.belief.transforms import checked_operators
 from randomset.errors import BudgetError, InvalidBeliefError, RandomSetError, ShapeError, in_sample
 
-__all__ = [
-    "Fused",
-    "conjunctive",
-    "dempster",
-    "discount",
-    "disjunctive",
-    "intersection_closure",
-    "yager",
-]
+__all__ = ["Fused", "conjunctive", "dempster", "discount", "disjunctive", "intersection_closure", "yager"]
 
 Family = Budget | BudgetOperators
 
@@ -51,15 +43,15 @@ def conjunctive(masses: Sequence[Tensor], budgets: Sequence[Family], *, max_sets
     The mass of ∅ is the `conflict`; the other masses sum to 1 − conflict.
 
     >>> budget = Budget.from_sets([{"a", "b"}, {"b", "c"}], "abc")
-    >>> one, two = torch.tensor([0.0, 0.0, 0.0, 1.0, 0.0]), torch.tensor([0.4, 0.0, 0.0, 0.0, 0.6])
-    >>> mass, fused, conflict = conjunctive([one, two], [budget, budget])
+    >>> masses = torch.tensor([[0.0, 0.0, 0.0, 1.0, 0.0], [0.4, 0.0, 0.0, 0.0, 0.6]])
+    >>> mass, fused, conflict = conjunctive(list(masses), [budget, budget])
     >>> mass, conflict                                     # {a, b} ∩ {b, c} = {b}
     (tensor([0.4000, 0.6000, 0.0000, 0.0000, 0.0000]), tensor(0.))
     """
     families = _checked(masses, budgets)
     closed = intersection_closure(reduce(_union, families), max_sets=max_sets)
     lifted = [_lift(m, b, closed) for m, b in zip(masses, families, strict=True)]
-    mass = reduce(lambda one, two: _intersect(one, two, closed), lifted)
+    mass = reduce(lambda first, second: _intersect(first, second, closed), lifted)
     return Fused(mass, closed, (1 - mass.sum(-1)).clamp_min(0))
 
 
@@ -175,23 +167,20 @@ def intersection_closure(budget: Budget, *, max_sets: int = MAX_SETS) -> Budget:
 def _checked(masses: Sequence[Tensor], budgets: Sequence[Family]) -> list[Budget]:
     if len(masses) != len(budgets) or not masses:
         raise ShapeError(
-            "fusion needs one budget per source",
-            got=f"{len(masses)} masses and {len(budgets)} budgets",
+            "fusion needs one budget per source", got=f"{len(masses)} masses and {len(budgets)} budgets"
         )
     families = [checked_operators(m, b, "masses").budget for m, b in zip(masses, budgets, strict=True)]
     for family in families:
         if family.classes != families[0].classes:
             raise BudgetError(
-                "the sources have different classes",
-                got=family.classes,
-                expected=repr(families[0].classes),
+                "the sources have different classes", got=family.classes, expected=repr(families[0].classes)
             )
     return families
 
 
 @lru_cache(maxsize=32)
-def _union(one: Budget, two: Budget) -> Budget:
-    return one if one == two else Budget.from_sets({*one.sets, *two.sets}, one.classes)
+def _union(first: Budget, second: Budget) -> Budget:
+    return first if first == second else Budget.from_sets({*first.sets, *second.sets}, first.classes)
 
 
 @lru_cache(maxsize=4)
@@ -215,12 +204,12 @@ def _indices(budget: Budget, larger: Budget) -> Tensor:
         return torch.tensor([larger._position[focal] for focal in budget.sets])
 
 
-def _intersect(one: Tensor, two: Tensor, closed: Budget) -> Tensor:
+def _intersect(mass: Tensor, other: Tensor, closed: Budget) -> Tensor:
     """Combine two masses over a budget that is closed under intersection."""
-    joint_shape(one.shape[:-1], two.shape[:-1])
-    transform = closed.operators_on(one.device).transform
+    joint_shape(mass.shape[:-1], other.shape[:-1])
+    transform = closed.operators_on(mass.device).transform
     if transform is None:
-        left, right, result = (index.to(one.device) for index in _intersections(closed))
+        left, right, result = (index.to(mass.device) for index in _intersections(closed))
 
         def columns(stacked: Tensor) -> Tensor:
             first, second = stacked.chunk(2)
@@ -233,11 +222,10 @@ def _intersect(one: Tensor, two: Tensor, closed: Budget) -> Tensor:
         def columns(stacked: Tensor) -> Tensor:
             # The commonality of the result is the product of the commonalities.
             first, second = (transform.add_supersets(transform.all_sets(m)) for m in stacked.chunk(2))
-            mass = transform.add_supersets(first * second, sign=-1)
-            return transform.in_budget(mass).clamp_min(0)
+            return transform.in_budget(transform.add_supersets(first * second, sign=-1)).clamp_min(0)
 
         width = 4 * len(transform.source)
-    return over_sets(columns, torch.cat(torch.broadcast_tensors(one, two), -1), width)
+    return over_sets(columns, torch.cat(torch.broadcast_tensors(mass, other), -1), width)
 
 
 @lru_cache(maxsize=32)

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from randomset.belief.budget import Budget
-from randomset.belief.naming import Members
+from randomset.belief.focal_sets import Members
 from randomset.belief.operators import BudgetOperators, operators_of
-from randomset.belief.sets_first import over_sets
+from randomset.belief.sums import over_sets
 from randomset.belief.transforms import as_numbers, check_last
 from randomset.errors import InvalidBeliefError, LabelError, ShapeError, in_sample
 
@@ -60,9 +60,7 @@ def belief_from_classes(
 
 
 def belief_from_label_sets(
-    label_sets: Tensor | Iterable[Members],
-    budget: Budget | BudgetOperators,
-    dtype: torch.dtype | None = None,
+    label_sets: Tensor | Iterable[Members], budget: Budget | BudgetOperators, dtype: torch.dtype | None = None
 ) -> Tensor:
     """Encode set-valued labels, "cat or dog": Bel(A) = 1 iff the label set ⊆ A: (…, N) → (…, |O|).
 

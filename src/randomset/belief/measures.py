@@ -8,14 +8,9 @@ import torch
 from torch import Tensor
 
 from randomset.belief.budget import Budget
-from randomset.belief.credal import (
-    MAX_ENUMERATED_CLASSES,
-    MAX_VERTEX_CLASSES,
-    credal_vertices,
-    enumeration,
-)
+from randomset.belief.credal import MAX_ENUMERATED_CLASSES, MAX_VERTEX_CLASSES, credal_vertices, enumeration
 from randomset.belief.operators import BudgetOperators
-from randomset.belief.sets_first import over_sets, product_over_sets
+from randomset.belief.sums import over_sets, product_over_sets
 from randomset.belief.transforms import check_last, checked_operators
 from randomset.errors import RandomSetError, ShapeError
 

@@ -9,8 +9,7 @@ from torch import Tensor, nn
 
 from randomset.belief.budget import Budget
 from randomset.belief.poset import Pairs, intersection_pairs, moebius_pairs, outside_modes, subset_pairs
-from randomset.belief.power_set import PowerSetTransform
-from randomset.belief.sparse_sum import SparseSum
+from randomset.belief.sums import PowerSetTransform, SparseSum
 from randomset.errors import BudgetError
 
 __all__ = ["BudgetOperators", "operators_of"]

@@ -15,14 +15,8 @@ from randomset.belief.functions import BeliefFunctions
 from randomset.belief.labels import check_distribution, rounding
 from randomset.belief.operators import BudgetOperators
 from randomset.belief.repair import Repair, Validity, repair_columns
-from randomset.belief.sets_first import over_sets_each
-from randomset.errors import (
-    BudgetError,
-    InvalidBeliefError,
-    MissingPackageError,
-    RandomSetError,
-    ShapeError,
-)
+from randomset.belief.sums import over_sets_each
+from randomset.errors import BudgetError, InvalidBeliefError, MissingPackageError, RandomSetError, ShapeError
 
 if TYPE_CHECKING:
     import numpy
@@ -63,16 +57,16 @@ class RandomSet(BeliefFunctions):
     def __delattr__(self, name: str) -> None:
         raise AttributeError(f"a RandomSet is immutable: {name!r} cannot be deleted")
 
-    # -- as every prediction --------------------------------------------------------------------
+    # -- interface shared by all predictions ----------------------------------------------------
 
     @property
     def probabilities(self) -> Tensor:
-        """The pignistic probability (…, N): what a prediction of any other model calls its probabilities."""
+        """The pignistic probability (…, N), under the name that all predictions share."""
         return self.pignistic
 
     @property
     def scores(self) -> dict[str, Tensor]:
-        """Scores of uncertainty by name (…), higher for less certain."""
+        """Uncertainty scores by name (…), higher for less certain samples."""
         return {
             "entropy": self.entropy,
             "1 - maximum": 1 - self.confidence,
@@ -188,7 +182,7 @@ class RandomSet(BeliefFunctions):
             raise RandomSetError("unknown rule", got=rule, expected=f"one of {', '.join(rules)}")
         sources = (self, *others)
         fused = rules[rule]([source.mass for source in sources], [source.budget for source in sources])
-        validity = Validity.worst([one.validity for one in sources])
+        validity = Validity.worst([source.validity for source in sources])
         return RandomSet(fused.mass, fused.budget, validity)
 
     def discount(self, reliability: float | Tensor) -> RandomSet:
@@ -232,7 +226,8 @@ class RandomSet(BeliefFunctions):
         """Return the main properties as NumPy arrays by name; on the CPU they share memory."""
         per_sample = ["labels", "confidence", "credal_width", "entropy", "nonspecificity"]
         names = [*per_sample, "pignistic", "lower", "upper", "mass", "belief"]
-        return {name: _as_cpu(getattr(self, name)).numpy() for name in names}
+        arrays = {name: getattr(self, name).detach().cpu() for name in names}
+        return {name: (x.float() if x.dtype == torch.bfloat16 else x).numpy() for name, x in arrays.items()}
 
     @property
     def label_names(self) -> list[str]:
@@ -272,8 +267,3 @@ class RandomSet(BeliefFunctions):
 def _full_precision(x: Tensor) -> Tensor:
     """Convert half precision to float32: masses are differences of beliefs, and would lose their digits."""
     return x.float() if x.is_floating_point() and x.dtype.itemsize < 4 else x
-
-
-def _as_cpu(x: Tensor) -> Tensor:
-    x = x.detach().cpu()
-    return x.float() if x.dtype == torch.bfloat16 else x

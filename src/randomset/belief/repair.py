@@ -12,7 +12,7 @@ from torch import Tensor
 
 from randomset.belief.budget import Budget
 from randomset.belief.operators import BudgetOperators
-from randomset.belief.sets_first import over_sets_each
+from randomset.belief.sums import over_sets_each
 from randomset.belief.transforms import checked_operators
 from randomset.errors import InvalidBeliefError, RandomSetError, in_sample
 

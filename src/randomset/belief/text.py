@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from randomset.belief.budget import Budget
-from randomset.belief.naming import braces
+from randomset.belief.focal_sets import braces
 from randomset.errors import ShapeError
 
 if TYPE_CHECKING:

@@ -11,15 +11,10 @@ from torch import Tensor
 
 from randomset.belief.budget import Budget
 from randomset.belief.operators import BudgetOperators, operators_of
-from randomset.belief.sets_first import over_sets
+from randomset.belief.sums import over_sets
 from randomset.errors import RandomSetError, ShapeError
 
-__all__ = [
-    "belief_from_mass",
-    "commonality_from_mass",
-    "mass_from_belief",
-    "plausibility_from_mass",
-]
+__all__ = ["belief_from_mass", "commonality_from_mass", "mass_from_belief", "plausibility_from_mass"]
 
 
 def belief_from_mass(mass: Tensor, budget: Budget | BudgetOperators) -> Tensor:

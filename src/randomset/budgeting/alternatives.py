@@ -14,9 +14,8 @@ from torch import Tensor
 from randomset._core.checks import is_whole
 from randomset._core.labels import checked_classes
 from randomset.belief.budget import Budget
-from randomset.budgeting.checks import check_num_sets
 from randomset.budgeting.gaussians import Floats
-from randomset.budgeting.knee import knee
+from randomset.budgeting.num_sets import check_num_sets, knee
 from randomset.budgeting.patterns import Patterns
 from randomset.budgeting.search import Focal, best_sets
 from randomset.errors import BudgetError, RandomSetWarning, ShapeError

@@ -14,11 +14,10 @@ from randomset._core.checks import checked_features, is_number, is_whole
 from randomset._core.labels import encoded_labels
 from randomset._core.progress import progress_bar
 from randomset.belief.budget import Budget
-from randomset.budgeting.checks import check_num_sets, check_spread, number_of_sets
 from randomset.budgeting.ellipsoids import Ellipsoids, coverage_from_radius, radius_from_coverage
 from randomset.budgeting.features import features_and_labels
 from randomset.budgeting.gaussians import ClassGaussians, Floats
-from randomset.budgeting.knee import knee
+from randomset.budgeting.num_sets import check_num_sets, knee, number_of_sets
 from randomset.budgeting.overlap import Overlaps, overlap_curve, top_overlaps
 from randomset.budgeting.reduce import (
     SAMPLES,
@@ -144,7 +143,11 @@ class Budgeter(Streaming):
             samples = len(matrix)
             codes, names = encoded_labels(labels, len(matrix), self.classes)
             check_num_sets(self.num_sets, len(names))
-            check_spread(matrix)
+            if not (matrix != matrix[0]).any():
+                raise RandomSetError(
+                    "features are constant: all samples are identical",
+                    remedy="Check that the features come from the right layer of a trained model",
+                )
         with _timed(seconds, "reduction"):
             sample = stratified_sample(codes, self._samples(samples), seed=self.seed)
             if len(sample) < samples:

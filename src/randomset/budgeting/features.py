@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sized
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,9 @@ from randomset._core.progress import progress_bar
 from randomset._core.torchvision import import_torchvision_first
 from randomset.errors import LabelError, MissingPackageError, RandomSetError, ShapeError
 
-_CHANNELS_FIRST = (nn.Conv1d, nn.BatchNorm1d, nn.InstanceNorm1d, nn.GroupNorm, nn.AvgPool1d, nn.MaxPool1d)
-
 __all__ = ["FeatureProbe", "Part", "extract_features", "features_and_labels"]
+
+_CHANNELS_FIRST = (nn.Conv1d, nn.BatchNorm1d, nn.InstanceNorm1d, nn.GroupNorm, nn.AvgPool1d, nn.MaxPool1d)
 
 
 def extract_features(
@@ -183,12 +184,15 @@ def _in_processes(
     """Run one copy of the model per device with Lightning."""
     try:
         import_torchvision_first()
-        from randomset._core.distributed import in_processes
-        from randomset.budgeting.distributed import FeaturePredictor
+        from randomset._core.distributed import PredictFunction, in_processes
     except ModuleNotFoundError:
         raise MissingPackageError("lightning", "train") from None
     with evaluating(model):
-        outputs = in_processes(
-            FeaturePredictor(model, layer), batches, devices, enable_progress_bar=progress is not False
-        )
+        module = PredictFunction(partial(_named_features, layer), model)
+        outputs = in_processes(module, batches, devices, enable_progress_bar=progress is not False)
     return [(outputs["features"], outputs["labels"].numpy() if "labels" in outputs else None)]
+
+
+def _named_features(layer: str | None, model: nn.Module, batch: Any) -> dict[str, Tensor]:
+    features, labels = FeatureProbe(model, layer)(batch)
+    return {"features": features} | ({} if labels is None else {"labels": torch.as_tensor(labels)})

@@ -131,7 +131,7 @@ class Streaming(ABC, BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
     def refresh(self) -> Self:
         """Recompute the sets from all data so far, whether or not there was drift."""
         self._check_fitted()
-        self._recompute("asked for", np.zeros(len(self.classes_), bool))
+        self._recompute("requested", np.zeros(len(self.classes_), bool))
         return self
 
     def new_source(self) -> Self:
@@ -201,11 +201,8 @@ class Streaming(ABC, BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
 
     def _check_stream(self) -> None:
         """Raise an error if the parameters do not support streaming."""
-        if isinstance(self.reducer, str):
-            fixed = reducer_name(self.reducer) != "tsne"
-        else:
-            fixed = self.reducer is None or hasattr(self.reducer, "transform")
-        if not fixed:
+        builtin = self.reducer is None or isinstance(self.reducer, str)
+        if reducer_name(self.reducer) == "tsne" if builtin else not hasattr(self.reducer, "transform"):
             raise RandomSetError(
                 "the reducer cannot transform new data, which streaming requires",
                 got=self.reducer,
@@ -218,7 +215,7 @@ class Streaming(ABC, BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
             raise RandomSetError("drift_level is out of range", got=self.drift_level, expected=expected)
 
     def _check_same_space(self, other: Any) -> None:
-        """Raise an error if the other source has other classes or another projection."""
+        """Raise an error unless the other source has the same classes and projection."""
         if not isinstance(other, Streaming) or not hasattr(other, "classes_"):
             raise RandomSetError(
                 "only fitted Budgeters can be merged", got=type(other).__name__, remedy="merge(a, b, …)"

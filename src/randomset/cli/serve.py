@@ -13,7 +13,7 @@ import torch
 import typer
 
 from randomset.cli.checks import check_at_least_one
-from randomset.data.png import png_from_image
+from randomset.data.images import png_from_image
 from randomset.errors import MissingPackageError, RandomSetError
 from randomset.runs import NetworkInputs, own_data
 from randomset.serving.model import Limits, ServedModel

@@ -1,13 +1,15 @@
-"""Arrays in .npz files: images or features, labels and class names; large arrays are memory-mapped."""
+"""Arrays in .npz and idx files: images or features, labels and class names; large ones are memory-mapped."""
 
 from __future__ import annotations
 
+import gzip
 import math
 import os
 import struct
 import sys
 import warnings
 import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -19,11 +21,14 @@ from torch import Tensor
 
 from randomset.errors import FileFormatError, ShapeError
 
-__all__ = ["LARGE", "images_from_array", "inputs_from_arrays", "read_arrays"]
+__all__ = ["LARGE", "images_from_array", "inputs_from_arrays", "read_arrays", "read_idx"]
 
 _MAX_RATIO = 200  # compression ratio of plausible data
 LARGE = 2**30
 """Size in bytes from which an array is memory-mapped."""
+_MAX_GZIP_RATIO = 1100  # upper bound on the compression ratio of gzip
+_MAX_DIMENSIONS = 32
+_TYPES = {8: ">u1", 9: ">i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
 
 
 def read_arrays(path: Path, wanted: tuple[str, ...], needed: tuple[str, ...] = ()) -> dict[str, NDArray[Any]]:
@@ -33,14 +38,13 @@ def read_arrays(path: Path, wanted: tuple[str, ...], needed: tuple[str, ...] = (
             archive = np.load(file, allow_pickle=False)
             if not isinstance(archive, np.lib.npyio.NpzFile):
                 raise ValueError("single array")
-            names = archive.files
+            names, content = archive.files, archive.zip
+            assert content is not None
             arrays = {}
-            for name in names:
-                if name in wanted:
-                    assert archive.zip is not None
-                    entry = _entry(archive.zip, name)
-                    mapped = _mapped(path, entry)
-                    arrays[name] = _decompressed(archive.zip, entry) if mapped is None else mapped
+            for name in [name for name in names if name in wanted]:
+                member = f"{name}.npy" if f"{name}.npy" in content.namelist() else name
+                mapped = _mapped(path, content.getinfo(member))
+                arrays[name] = _decompressed(content, content.getinfo(member)) if mapped is None else mapped
     except MemoryError:
         raise FileFormatError(
             "arrays do not fit into memory",
@@ -61,10 +65,6 @@ def read_arrays(path: Path, wanted: tuple[str, ...], needed: tuple[str, ...] = (
                 remedy=f"Write it with numpy.savez(path, {wanted[0]}=…, labels=…)",
             )
     return arrays
-
-
-def _entry(archive: zipfile.ZipFile, name: str) -> zipfile.ZipInfo:
-    return archive.getinfo(f"{name}.npy" if f"{name}.npy" in archive.namelist() else name)
 
 
 def _decompressed(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> NDArray[Any]:
@@ -151,15 +151,14 @@ def inputs_from_arrays(
     if kind == "features":
         array = array.reshape(len(array), -1)
     with np.errstate(over="ignore"):
-        tensor = images_from_array(array) if kind == "images" else _floats(array)
+        if kind == "images":
+            tensor = images_from_array(array)
+        else:
+            tensor = torch.from_numpy(array.astype(np.float32, copy=False))
     if array.dtype.kind == "f" and array.dtype.itemsize > 4 and not tensor.isfinite().all():
         sample = int((~tensor.flatten(1).isfinite().all(1)).nonzero()[0])
         raise ShapeError(f"{kind} exceed the range of float32", got=f"overflow in sample {sample}")
     return kind, tensor
-
-
-def _floats(array: NDArray[Any]) -> Tensor:
-    return torch.from_numpy(array.astype(np.float32, copy=False))
 
 
 def images_from_array(array: NDArray[Any]) -> Tensor:
@@ -193,3 +192,35 @@ def _chunks(array: NDArray[Any]) -> Iterator[tuple[int, NDArray[Any]]]:
     rows = max(1, 2**26 // max(1, array[:1].nbytes))
     for start in range(0, len(array), rows):
         yield start, array[start : start + rows]
+
+
+def read_idx(path: Path) -> NDArray[np.generic]:
+    """Read an array from an idx file; truncated files are rejected.
+
+    >>> import tempfile
+    >>> file = Path(tempfile.mkdtemp()) / "small-idx1-ubyte"
+    >>> _ = file.write_bytes(bytes([0, 0, 8, 1, 0, 0, 0, 2, 7, 9]))
+    >>> read_idx(file)
+    array([7, 9], dtype=uint8)
+    """
+    try:
+        opened = gzip.open if path.suffix == ".gz" else open
+        with opened(path, "rb") as file:
+            head = file.read(4)
+            if len(head) < 4 or head[:2] != b"\0\0" or head[2] not in _TYPES or head[3] > _MAX_DIMENSIONS:
+                raise FileFormatError("not an idx file", got=str(path))
+            dtype, dimensions = np.dtype(_TYPES[head[2]]), head[3]
+            sides = file.read(4 * dimensions)
+            shape = struct.unpack(f">{len(sides) // 4}I", sides[: len(sides) // 4 * 4])
+            size = math.prod(shape) * dtype.itemsize
+            # read no more than the header declares, and nothing if that is impossible
+            plausible = size <= path.stat().st_size * _MAX_GZIP_RATIO
+            content = file.read(size + 1) if plausible else b""
+    except (OSError, EOFError, zlib.error) as error:
+        raise FileFormatError("cannot read idx file", got=f"{path}: {error}") from None
+    if len(shape) != dimensions or len(content) != size:
+        length = f"more than {size}" if len(content) > size else len(content)
+        raise FileFormatError(
+            "idx file has the wrong length", got=f"{path} with {length} bytes of data", expected=f"{size}"
+        )
+    return np.frombuffer(content, dtype).reshape(shape).astype(dtype.newbyteorder("="))

@@ -1,4 +1,4 @@
-"""Digests of samples and sources, by which they are recognised wherever they lie."""
+"""Digests that identify samples and sources, wherever they are stored."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["fingerprint", "label_digest", "sample_digests"]
 
 
 def sample_digests(inputs: Any) -> list[str]:
-    """Return 16 hexadecimal digits for each sample, equal for equal samples; nothing for a constant one.
+    """Return 16 hexadecimal digits for each sample, equal for equal samples; "" for constant samples.
 
     Images may be bytes or the same pixels in [0, 1].
 
@@ -28,7 +28,7 @@ def sample_digests(inputs: Any) -> list[str]:
 
 
 def _contents(inputs: Any) -> Iterator[bytes]:
-    """Yield each sample as bytes, none if it is constant."""
+    """Yield each sample as bytes; b"" if it is constant."""
     if not isinstance(inputs, Tensor):
         yield from (text.encode() for text in inputs)
         return

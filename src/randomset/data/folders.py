@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from randomset.data.decoding import decode_images
-from randomset.data.images import error_reason, is_image_file, map_files, read_header
+from randomset.data.images import decode_images, error_reason, is_image_file, map_files, read_header
 from randomset.errors import FileFormatError
 
 __all__ = ["CLASSES", "ImageFolder", "has_split", "read_folder"]

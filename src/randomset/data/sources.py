@@ -13,14 +13,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from randomset._core.labels import encoded_labels
-from randomset._core.splits import stratified_parts
-from randomset.data.arrays import images_from_array, inputs_from_arrays, read_arrays
+from randomset._core.labels import encoded_labels, stratified_parts
+from randomset.data.arrays import images_from_array, inputs_from_arrays, read_arrays, read_idx
 from randomset.data.catalogue import KNOWN, files_of
 from randomset.data.datasets import HuggingFaceDataset, is_huggingface, read_dataset
 from randomset.data.downloads import download as fetch
 from randomset.data.folders import read_folder
-from randomset.data.idx import read_idx
 from randomset.data.images import is_image_file
 from randomset.data.tables import read_table
 from randomset.errors import FileFormatError, LabelError, RandomSetError

@@ -1,4 +1,4 @@
-"""Which samples of a source are for training, validation, calibration and testing: kept by content."""
+"""Splits of a source into training, validation, calibration and test samples, identified by content."""
 
 from __future__ import annotations
 
@@ -24,15 +24,14 @@ __all__ = ["Parts", "unseen", "usual_shares"]
 _FORMAT, _VERSION = "randomset.split", 2  # version 1 had no digests
 _HELD_OUT = ("validation", "calibration", "test")
 _TRAIN, _TEST, _NEW, _COPY = 0, 3, -1, -2
-"""The parts are 0 to 3. A copy is equal to a sample used in training, and there are more of it now."""
+"""The parts are 0 to 3. A copy equals a sample used in training, but was not there at the time."""
 
 
 def usual_shares(source: str) -> dict[str, float]:
     """Return the default shares, or numbers of samples, to hold out.
 
-    For the paper's data sets these are the paper's numbers; a test share of 0 means the published test data,
-    where they are present, or the folder `test` beside `train`. For any other source: a tenth, a twentieth
-    and a fifth.
+    For the paper's data sets these are the paper's numbers; a test share of 0 stands for the published test
+    data, if present, or the folder `test` beside `train`. All other sources have the shares below.
 
     >>> usual_shares("digits")
     {'validation': 0.1, 'calibration': 0.05, 'test': 0.2}
@@ -61,7 +60,7 @@ def _has_test(source: str) -> bool:
 
 @dataclass(frozen=True)
 class Parts:
-    """The rows of a source for each purpose; `test` is None where the test data are a source of their own."""
+    """The rows of a source for each purpose; `test` is None if the test data are a separate source."""
 
     source: str
     train: Tensor
@@ -92,16 +91,16 @@ class Parts:
 
     @classmethod
     def load(cls, path: Path, data: Source) -> Parts:
-        """Read what `save` wrote, for unchanged data: to resume training."""
+        """Read a file written by `save`, for unchanged data: to resume training."""
         return _Stored.read(path).rows_of(data)
 
     @classmethod
     def match(cls, path: Path, data: Source) -> tuple[Parts, tuple[str, ...]]:
-        """Read what `save` wrote, for data that may have changed since; also return remarks on the changes.
+        """Read a file written by `save`, for data that may have changed; also return remarks on the changes.
 
         Samples are recognised by content, whatever their order, names or labels. New samples are for testing;
-        additional copies of samples that were used in training belong to no part. The test data of a source
-        that has its own are not part of it: new samples are then left out, too.
+        additional copies of samples that were used in training belong to no part. If the test data are a
+        separate source, new samples are left out, too.
 
         A file of version 1 has no digests: the data must be unchanged.
         """
@@ -115,8 +114,8 @@ def unseen(path: Path, data: Source) -> Source:
     """Leave out the samples that a run used in training, validation or calibration, according to its split.
 
     Images and texts are excluded if an equal one was used. So are the rows of a table, unless more than 1 %
-    of the rows that the run was made with repeat others: in a table of a few whole numbers, equal rows need
-    not be the same sample. They are then excluded only if all the rows used in training are present, as in a
+    of the rows in the run's data repeat others: in a table of a few whole numbers, equal rows need not be
+    the same sample. They are then excluded only if all the rows used in training are present, as in a
     copy of the table. Constant images, such as blank ones, never count as equal.
 
     Without a split, or with one of version 1, all samples are kept.
@@ -128,23 +127,24 @@ def unseen(path: Path, data: Source) -> Source:
     codes = stored.codes_of(digests)
     matched = (codes >= _TRAIN) & (codes != _TEST)
     seen = (matched | (codes == _COPY)) & torch.tensor([bool(digest) for digest in digests])
-    remark = f"{int(seen.sum()):,} of {len(data):,} inputs "
-    if not stored.identifies(data):
-        if int(matched.sum()) < int((stored.codes != _TEST).sum()):
-            remark += "equal rows used in training and are kept: the rows of this table repeat each other"
-            return data if not seen.any() else replace(data, remarks=(*data.remarks, remark))
+    repeated = not stored.identifies(data)
+    keep_all = repeated and int(matched.sum()) < int((stored.codes != _TEST).sum())
+    if repeated and not keep_all:
         seen &= matched
     if not seen.any():
         return data
+    remark = f"{int(seen.sum()):,} of {len(data):,} inputs "
+    if keep_all:
+        remark += "equal rows used in training and are kept: the rows of this table repeat each other"
+        return replace(data, remarks=(*data.remarks, remark))
     if seen.all():
         raise FileFormatError(
             "no inputs are left to test on",
             got=f"{data.name}: all {len(data):,} inputs were used in training",
             remedy="Name labelled data that the run was not trained on: --test SOURCE",
         )
-    remark = f"{int(seen.sum()):,} of {len(data):,} inputs were used in training and are excluded"
-    kept = data.part((~seen).nonzero()[:, 0])
-    return replace(kept, remarks=(*data.remarks, remark))
+    remark += "were used in training and are excluded"
+    return replace(data.part((~seen).nonzero()[:, 0]), remarks=(*data.remarks, remark))
 
 
 @dataclass(frozen=True)
@@ -164,10 +164,10 @@ class _Stored:
         content = read_document(path, _FORMAT, _version_of(path), "the split")
         source, samples, mark = (content.get(name) for name in ("source", "samples", "mark"))
         rows, digests = {name: content.get(name) for name in _HELD_OUT}, content.get("digests")
-        whole = isinstance(source, str) and is_whole(samples, 0) and all(map(_are_rows, rows.values()))
+        valid = isinstance(source, str) and is_whole(samples, 0) and all(map(_are_rows, rows.values()))
         if content["version"] > 1:
-            whole = whole and _are_digests(digests, samples)
-        if not whole or None in (rows["validation"], rows["calibration"]):
+            valid = valid and _are_digests(digests, samples)
+        if not valid or None in (rows["validation"], rows["calibration"]):
             raise FileFormatError(
                 "the split cannot be read",
                 got=f"{path}, which lacks its source, some rows or digests",
@@ -194,7 +194,7 @@ class _Stored:
 
     @property
     def codes(self) -> Tensor:
-        """What each of the samples was for."""
+        """The part that each sample belongs to."""
         codes = torch.full((self.samples,), _TRAIN)
         for code, name in enumerate(_HELD_OUT, 1):
             rows = self.rows[name] or []
@@ -204,12 +204,12 @@ class _Stored:
         return codes
 
     def identifies(self, data: Source) -> bool:
-        """Return whether equal samples are the same sample: always, but for tables whose rows repeat."""
+        """Return whether equal samples are the same sample: always, except in tables with repeated rows."""
         assert self.digests is not None
         return data.kind != "features" or len(set(self.digests)) >= 0.99 * len(self.digests)
 
     def codes_of(self, digests: Sequence[str]) -> Tensor:
-        """Return what each sample was for; of several equal ones, in the order of their rows."""
+        """Return the part of each sample; equal samples are assigned in row order."""
         assert self.digests is not None
         codes = self.codes.tolist()
         waiting: dict[str, list[int]] = {}
@@ -249,7 +249,7 @@ class _Stored:
 
 
 def _version_of(path: Path) -> int:
-    """Return the version to read a file as; what is wrong with it is found later."""
+    """Return the version to read a file as; errors in it are reported later."""
     try:
         version = json.loads(path.read_text(encoding="utf-8"))["version"]
     except (OSError, ValueError, LookupError, TypeError, RecursionError):

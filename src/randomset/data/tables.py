@@ -112,9 +112,7 @@ def _read_frame(path: Path, labelled: bool) -> Any:
         raise MissingPackageError("pyarrow", "data") from None
     except pandas.errors.ParserWarning:
         raise FileFormatError(
-            "table has rows with more cells than the header",
-            got=str(path),
-            expected="a name for each column",
+            "table has rows with more cells than the header", got=str(path), expected="a name for each column"
         ) from None
     except Exception as error:  # parsers raise many kinds of errors on damaged files
         reason = (str(error) or type(error).__name__).splitlines()[0]
@@ -123,8 +121,8 @@ def _read_frame(path: Path, labelled: bool) -> Any:
         raise FileFormatError("the table is empty", got=str(path), expected="at least one row")
     frame.columns = [str(name) for name in frame.columns]
     if not frame.columns.is_unique:
-        twice = frame.columns[frame.columns.duplicated()][0]
-        raise FileFormatError("duplicate column name", got=f"{twice} in {path}")
+        duplicate = frame.columns[frame.columns.duplicated()][0]
+        raise FileFormatError("duplicate column name", got=f"{duplicate} in {path}")
     return frame
 
 

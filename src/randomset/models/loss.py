@@ -16,7 +16,7 @@ from randomset.belief.labels import (
     belief_from_probabilities,
 )
 from randomset.belief.operators import BudgetOperators
-from randomset.belief.sets_first import over_sets
+from randomset.belief.sums import over_sets
 from randomset.belief.transforms import belief_from_mass
 from randomset.errors import LabelError, RandomSetError, ShapeError
 

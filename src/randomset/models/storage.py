@@ -21,7 +21,8 @@ from torch import Tensor, nn
 
 from randomset import backbones
 from randomset._core.files import check_version, expanded, save_tensors
-from randomset.backbones import Standardise, library
+from randomset.backbones import Standardise
+from randomset.backbones.registry import build_limits, check_spec
 from randomset.backbones.surgery import replace_with_identity
 from randomset.errors import FileFormatError, RandomSetError, WriteError
 from randomset.models.base import Classifier
@@ -162,9 +163,9 @@ class Builder:
             )
 
     def _built(self, spec: dict[str, Any]) -> nn.Module:
-        library.check_spec(spec)
+        check_spec(spec)
         names = backbones.names(spec)
-        with library.build_limits(self.state) if any(":" in name for name in names) else nullcontext():
+        with build_limits(self.state) if any(":" in name for name in names) else nullcontext():
             if not any(name.startswith(("timm:", "torchvision:")) for name in names):
                 with torch.device("meta"):
                     sketch = backbones.build(spec["name"], **spec["options"])

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from randomset.belief.naming import braces
-from randomset.data.png import png_from_image
+from randomset.belief.focal_sets import braces
+from randomset.data.images import png_from_image
 from randomset.data.sources import Source
 from randomset.evaluation.result import Evaluation
 from randomset.models.threshold import Threshold

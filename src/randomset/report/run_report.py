@@ -13,9 +13,9 @@ import numpy as np
 from randomset._core.checks import is_number
 from randomset._core.files import check_version, check_writable
 from randomset._core.locks import lock_folder
-from randomset.backbones.text import load_tokenizer
+from randomset.backbones.hugging_face import load_tokenizer
 from randomset.belief.budget import Budget
-from randomset.belief.naming import braces
+from randomset.belief.focal_sets import braces
 from randomset.data.sources import Source
 from randomset.errors import FileFormatError, RandomSetError
 from randomset.evaluation.result import Evaluation

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from randomset._core.checks import is_number
+from randomset.backbones.hugging_face import load_tokenizer, tokenize
 from randomset.backbones.inputs import InputSpec
-from randomset.backbones.text import load_tokenizer, tokenize
 from randomset.data.catalogue import KNOWN
 from randomset.data.sources import Source, load_source
 from randomset.errors import FileFormatError, ShapeError

@@ -15,9 +15,9 @@ from typing import Any
 from randomset._core.checks import is_number
 from randomset._core.files import check_writable, replacing, write_document
 from randomset._core.torchvision import import_torchvision_first
+from randomset.backbones.hugging_face import load_tokenizer, max_tokens, tokenize
 from randomset.backbones.inputs import InputSpec, convert_images
-from randomset.backbones.library import check_name, default_image_size
-from randomset.backbones.text import load_tokenizer, max_tokens, tokenize
+from randomset.backbones.registry import check_name, default_image_size
 from randomset.belief.budget import Budget
 from randomset.data.sources import Source, load_source
 from randomset.data.splits import Parts

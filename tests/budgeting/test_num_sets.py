@@ -1,11 +1,25 @@
-"""The knee of the overlap curve."""
+"""The number of sets: checks, and the knee of the overlap curve."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from randomset import Budgeter
 from randomset.budgeting import knee
+from randomset.errors import BudgetError, RandomSetError
+from tests.budgeting.conftest import clusters
+
+
+def test_more_sets_than_exist():
+    x, y = clusters(4)
+    with pytest.raises(BudgetError, match=r"exceeds the number of sets that exist; got 12 .* = 11"):
+        Budgeter(12).fit(x, y)
+
+
+def test_constant_features():
+    with pytest.raises(RandomSetError, match="constant: all samples are identical"):
+        Budgeter(1).fit(np.ones((20, 3)), np.arange(20) % 2)
 
 
 def test_cliff():

@@ -1,4 +1,4 @@
-"""Choosing the number of sets: the knee of the overlap curve."""
+"""The number of sets: which numbers are possible, and the knee of the overlap curve."""
 
 from __future__ import annotations
 
@@ -6,10 +6,34 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["NEGLIGIBLE", "knee"]
+from randomset._core.checks import is_whole
+from randomset.errors import BudgetError
+
+__all__ = ["NEGLIGIBLE", "check_num_sets", "knee", "number_of_sets"]
 
 NEGLIGIBLE = 0.01
 """Sets are ignored when their overlap is below this share of the largest overlap."""
+
+
+def number_of_sets(num_classes: int) -> int:
+    """Return the number of sets of two or more classes: 2^N − N − 1."""
+    return 2**num_classes - num_classes - 1
+
+
+def check_num_sets(num_sets: Any, num_classes: int, *, auto: bool = True) -> None:
+    """Raise an error unless num_sets is a valid number of sets of `num_classes` classes."""
+    if auto and isinstance(num_sets, str) and num_sets == "auto":
+        return
+    if not is_whole(num_sets, 0):
+        problem = "num_sets must be a non-negative integer" + (' or "auto"' if auto else "")
+        raise BudgetError(problem, got=repr(num_sets))
+    if num_sets > number_of_sets(num_classes):
+        raise BudgetError(
+            "num_sets exceeds the number of sets that exist",
+            got=f"{num_sets} sets of {num_classes} classes",
+            expected=f"at most 2^{num_classes} − {num_classes} − 1 = {number_of_sets(num_classes)}",
+            remedy="Request fewer, or use Budget.powerset for all of them",
+        )
 
 
 def knee(overlaps: Any) -> int:
