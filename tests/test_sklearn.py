@@ -163,7 +163,7 @@ class TestParameters:
             RandomSetClassifier(epochs=1).fit(*blobs, np.zeros(300))
         with pytest.raises(ValueError, match=r"[Nn]egative"):
             RandomSetClassifier(epochs=1).fit(*blobs, np.full(300, -1.0))
-        with pytest.raises(ShapeError, match="no images"):
+        with pytest.raises(ShapeError, match="at most 4 dimensions"):
             RandomSetClassifier(epochs=1).fit(np.zeros((9, 1, 2, 2, 2)), np.arange(9) % 3)
 
     def test_before_fit(self):

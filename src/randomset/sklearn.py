@@ -123,7 +123,7 @@ class RandomSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.classes_, codes = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             raise LabelError(
-                "the labels contain a single class",
+                "the labels contain only one class",
                 got=f"class {self.classes_[0]}",
                 expected="two or more classes",
             )
@@ -188,7 +188,8 @@ class RandomSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Predict the most likely class."""
-        return self.classes_[self.predict_proba(X).argmax(1)]
+        labels = self.predict_proba(X).argmax(1)  # first: it checks that the estimator is fitted
+        return self.classes_[labels]
 
     def _parts(self, codes: NDArray[np.int64], seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         share = self.validation_fraction

@@ -5,8 +5,10 @@ import numpy as np
 import pytest
 import torch
 
+from randomset import backbones
 from randomset.errors import InvalidBeliefError, LabelError, RandomSetError
 from randomset.evaluation import as_predictor, evaluate
+from randomset.models import Softmax
 from tests.evaluation.conftest import (
     TEST,
     UNKNOWN,
@@ -89,3 +91,14 @@ class TestNamesInFiles:
         )
         with pytest.raises(LabelError, match="unknown class; got x"):
             evaluate(found, tmp_path / "b.npz")
+
+    def test_classes_of_a_baseline_are_matched_by_name(self, tmp_path):
+        inputs, labels = TEST
+        names = np.array(["c", "a", "b"])
+        np.savez(tmp_path / "a.npz", features=inputs.numpy(), labels=names[labels.numpy()])
+        torch.manual_seed(0)
+        found = Softmax(backbones.mlp(2, (8,)), ["a", "b", "c"])
+        result = evaluate(found, tmp_path / "a.npz")
+        right = np.array(found.classes)[found.predict(inputs).labels.numpy()] == names[labels.numpy()]
+        assert result["test"]["accuracy"] == pytest.approx(right.mean())
+        assert result.classes == ("a", "b", "c")

@@ -109,7 +109,7 @@ class TestOutside:
         found, expected = again.predict(test[0]), model.predict(test[0])
         assert torch.equal(found.probabilities, expected.probabilities)
         assert torch.equal(found.scores["distance"], expected.scores["distance"])
-        numbers = evaluate(again, test, {"far": UNKNOWN}, classes=again.classes)
+        numbers = evaluate(again, test, {"far": UNKNOWN})
         assert numbers["test"]["accuracy"] > 0.8
         assert set(numbers["ood"]["far"]["scores"]) == {"entropy", "1 - maximum", "distance", "rank average"}
         assert numbers.classes == names

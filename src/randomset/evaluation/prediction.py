@@ -169,7 +169,7 @@ def _predicted(predictor: Predictor, inputs: Any, name: str, number: int, seen: 
             f"the model returned invalid probabilities on {name}",
             got=f"{error.got}, input {seen + error.sample} (batch {number}, index {error.sample})",
             expected="finite numbers",
-            remedy="Check that input for NaN; if this happens for all inputs, the model has diverged",
+            remedy="Apply softmax to logits; check that input for NaN; if it happens everywhere, the model has diverged",
         ) from None
     except (RuntimeError, ShapeError) as error:  # also torch's messages on wrong shapes or dtypes
         shape = tuple(inputs.shape[1:]) if isinstance(inputs, Tensor) else type(inputs).__name__
