@@ -116,10 +116,7 @@ class TestTexts:
             (["train", "digits", "--weights", "nothing.pt"], "weights file not found; got nothing.pt"),
             (["predict", "run", "digits"], "the network takes texts; got digits with images"),
             (["predict", "run", "texts.csv", "--text-column", "body"], "unknown text column; got body"),
-            (
-                ["train", "digits", "--backbone", "mlp", "--weights", "texts.csv"],
-                "damaged or unknown format",
-            ),
+            (["train", "digits", "--backbone", "mlp", "--weights", "texts.csv"], "damaged or unknown format"),
         ],
     )
     def test_mistakes(self, read, arguments, message, monkeypatch, capsys):

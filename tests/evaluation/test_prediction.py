@@ -7,14 +7,7 @@ import torch
 
 from randomset.errors import InvalidBeliefError, LabelError, RandomSetError
 from randomset.evaluation import as_predictor, evaluate
-from tests.evaluation.conftest import (
-    TEST,
-    UNKNOWN,
-    Points,
-    model,
-    network,
-    points,
-)
+from tests.evaluation.conftest import TEST, UNKNOWN, Points, model, network, points
 
 
 class TestMistakes:

@@ -11,22 +11,11 @@ from torch.utils.data import DataLoader, TensorDataset
 from randomset import backbones
 from randomset.errors import RandomSetError
 from randomset.evaluation.robustness import attack_rows
-from randomset.models import (
-    FSVI,
-    Ensemble,
-    Epinet,
-    LaplaceBridge,
-    MCDropout,
-    Prediction,
-    Softmax,
-)
+from randomset.models import FSVI, Ensemble, Epinet, LaplaceBridge, MCDropout, Prediction, Softmax
 from randomset.models import load as load_model
 from tests.models.conftest import MAKERS, X, Y, body, make
 
-SCORES = {
-    "softmax": set(),
-    "evidential": {"vacuity"},
-}
+SCORES = {"softmax": set(), "evidential": {"vacuity"}}
 
 
 @pytest.mark.parametrize("name", MAKERS)

@@ -126,10 +126,7 @@ class TestFiles:
             ({"backbone": {"name": "vgg", "options": {}}}, "unknown backbone"),
             ({"backbone": {"name": "mlp", "options": {"code": "import os"}}}, "invalid options"),
             ({"backbone": {"name": "mlp", "options": {"in_features": 5, "widths": [8]}}}, "do not fit"),
-            (
-                {"calibration": {"kind": "os.system", "temperature": [1]}},
-                "unknown calibration in the file",
-            ),
+            ({"calibration": {"kind": "os.system", "temperature": [1]}}, "unknown calibration in the file"),
             ({"calibration": {"kind": "BeliefTemperature", "temperature": [-1]}}, "calibration"),
             ({"budget": {"classes": []}}, "budget"),
             ({"notes": 3}, "cannot build the model"),

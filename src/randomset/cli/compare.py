@@ -32,8 +32,7 @@ def compare(
         str, typer.Option(help="names separated by commas, as for `randomset train --method`")
     ] = "rsnn,softmax,ensemble,laplace-bridge,fsvi,epinet",
     ood: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=SOURCE", help="data of none of the classes; repeatable"),
+        list[str] | None, typer.Option(metavar="NAME=SOURCE", help="data of none of the classes; repeatable")
     ] = None,
     ood_samples: Annotated[int | None, typer.Option(help="use at most this many of each")] = None,
     seeds: Annotated[int, typer.Option(help="how often each method is trained")] = 3,

@@ -103,9 +103,7 @@ def _trained_and_measured(folder: Path, config: TrainConfig, unknown: str) -> Ev
             own = False
         if not own:
             raise RandomSetError(
-                "the folder exists and is not of a demo",
-                got=str(folder),
-                remedy="Choose another with --out",
+                "the folder exists and is not of a demo", got=str(folder), remedy="Choose another with --out"
             )
         shutil.rmtree(folder)
     with quiet():

@@ -27,8 +27,7 @@ def evaluate(
         typer.Option(metavar="NAME=SOURCE", help="data of none of the network's classes; repeatable"),
     ] = None,
     ood_samples: Annotated[
-        int | None,
-        typer.Option(help="use at most this many of each, drawn by the seed (the paper: 10000)"),
+        int | None, typer.Option(help="use at most this many of each, drawn by the seed (the paper: 10000)")
     ] = None,
     validation: Annotated[
         str | None,

@@ -9,12 +9,7 @@ from randomset.evaluation.accuracy import check_labels
 from randomset.models.calibration_error import Bins, reliability_diagram
 from randomset.models.softmax import softmax_temperature
 
-__all__ = [
-    "calibration_error",
-    "classwise_calibration_error",
-    "fitted_temperature",
-    "tempered",
-]
+__all__ = ["calibration_error", "classwise_calibration_error", "fitted_temperature", "tempered"]
 
 _ROWS = 4096  # processed at a time, to bound memory
 

@@ -19,13 +19,7 @@ from randomset._core.torchvision import import_torchvision_first
 from randomset.backbones.inputs import InputSpec
 from randomset.data.datasets import class_names, is_huggingface
 from randomset.data.sources import Source, load_source
-from randomset.errors import (
-    InvalidBeliefError,
-    LabelError,
-    MissingPackageError,
-    RandomSetError,
-    ShapeError,
-)
+from randomset.errors import InvalidBeliefError, LabelError, MissingPackageError, RandomSetError, ShapeError
 from randomset.evaluation.inputs import Feed, Rows, batches_of, count_of, digests_of
 from randomset.evaluation.predictor import Prediction, Predictor
 

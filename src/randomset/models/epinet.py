@@ -85,11 +85,7 @@ class Epinet(Classifier):
         """Return logits for every index: (B × F), (S × D) → (S × B × N)."""
         still = features.detach()
         both = torch.cat(
-            (
-                still.expand(len(indices), -1, -1),
-                indices[:, None].expand(-1, len(features), -1),
-            ),
-            -1,
+            (still.expand(len(indices), -1, -1), indices[:, None].expand(-1, len(features), -1)), -1
         )
         added = self._added(self.learned, both, indices) + self.prior_scale * self._added(
             self.prior, both, indices

@@ -293,9 +293,7 @@ def _checked_weights(weights: Numbers, count: int, name: str) -> Tensor:
 def _sample_weights(weight: Tensor, logits: Tensor) -> Tensor:
     if weight.shape != logits.shape[:1]:
         raise ShapeError(
-            "sample weights have the wrong shape",
-            got=str(tuple(weight.shape)),
-            expected=f"({len(logits)},)",
+            "sample weights have the wrong shape", got=str(tuple(weight.shape)), expected=f"({len(logits)},)"
         )
     if not torch.compiler.is_compiling() and not ((weight >= 0) & weight.isfinite()).all():
         raise RandomSetError(

@@ -135,9 +135,7 @@ class ServedModel:
         inputs = self.spec.batched(inputs)
         if inputs.dim() != len(self.shape) + 1:
             raise ShapeError(
-                "wrong input shape for the model",
-                got=str(tuple(array.shape)),
-                expected=self.expected,
+                "wrong input shape for the model", got=str(tuple(array.shape)), expected=self.expected
             )
         self._check_count(len(inputs))
         if self.kind == "images":

@@ -256,9 +256,7 @@ def _data(train: Any, val: Any, plan: Recipe, seed: int, workers: int) -> dict[s
     if isinstance(train, lightning.LightningDataModule):
         if val is not None:
             raise RandomSetError(
-                "validation data given twice",
-                got="a data module and val",
-                expected="only the data module",
+                "validation data given twice", got="a data module and val", expected="only the data module"
             )
         return {"datamodule": train}
     return {

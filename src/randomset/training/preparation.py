@@ -174,10 +174,7 @@ def features_of(
 
 
 def frozen_features(
-    backbone: nn.Module,
-    preprocess: nn.Module | None,
-    inputs: Tensor,
-    progress: bool | None = None,
+    backbone: nn.Module, preprocess: nn.Module | None, inputs: Tensor, progress: bool | None = None
 ) -> Tensor:
     """Return the features of a backbone that is not trained, from the cache on disk if they are there.
 

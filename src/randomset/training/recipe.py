@@ -152,9 +152,7 @@ class Recipe:
         known = {field.name for field in dataclasses.fields(cls)}
         if unknown := set(fields) - known:
             raise RandomSetError(
-                "unknown recipe field",
-                got=", ".join(sorted(unknown)),
-                expected=", ".join(sorted(known)),
+                "unknown recipe field", got=", ".join(sorted(unknown)), expected=", ".join(sorted(known))
             )
         fields = {**fields, "milestones": tuple(fields.get("milestones", ()))}
         return cls(**fields).checked()
