@@ -103,7 +103,7 @@ class TestFiles:
         assert sorted(p.name for p in tmp_path.iterdir()) == ["budget.json", "model.safetensors"]
 
     def test_unreadable_files(self, tmp_path):
-        with pytest.raises(FileFormatError, match="no model here"):
+        with pytest.raises(FileFormatError, match="no model found"):
             RandomSetNetwork.load(tmp_path)
         path = tmp_path / "model.safetensors"
         self.full().save(tmp_path)
@@ -259,7 +259,7 @@ class TestEarlierVersions:
 
 class TestBaselines:
     def test_files_that_are_not_models(self, tmp_path):
-        with pytest.raises(RandomSetError, match="no model here"):
+        with pytest.raises(RandomSetError, match="no model found"):
             load_model(tmp_path)
         (tmp_path / "model.safetensors").write_bytes(b"hello")
         with pytest.raises(RandomSetError, match="safetensors"):

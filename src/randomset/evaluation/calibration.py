@@ -24,7 +24,7 @@ def tempered(probabilities: Tensor, temperature: float) -> Tensor:
 
 
 def fitted_temperature(probabilities: Tensor, labels: Tensor) -> float:
-    """Return the temperature that maximises the likelihood of the labels of validation data.
+    """Return the temperature that maximises the likelihood of validation labels.
 
     >>> sure = torch.tensor([[0.99, 0.01]] * 4000)
     >>> round(fitted_temperature(sure, torch.tensor([0, 0, 0, 1] * 1000)), 1)  # 3 of 4 are correct: p = 0.75
