@@ -16,7 +16,7 @@ from randomset.evaluation import evaluate
 from randomset.evaluation.predictor import Prediction
 from randomset.evaluation.tables import Table
 from randomset.report.axes import class_colours, panels
-from randomset.runs.inputs import NetworkInputs
+from randomset.runs.data import NetworkInputs
 from reproduction import printed
 from reproduction.exhibit import Exhibit, Numbers, mean_of, moments, over_seeds
 from reproduction.measures import beside, every_model, quality

@@ -15,7 +15,7 @@ from randomset import __version__
 from randomset._core.checks import is_number
 from randomset._core.files import read_document, replacing, write_document
 from randomset.errors import FileFormatError
-from randomset.evaluation.result import sayable
+from randomset.evaluation.result import json_safe
 from randomset.evaluation.tables import Table
 from randomset.runs.training import seconds_of
 from randomset.training.config import TrainConfig
@@ -64,7 +64,7 @@ class Exhibit:
         shop.train(self.models(shop))
         start = time.perf_counter()
         shop.reused.clear()
-        numbers = sayable(self.measure(shop))
+        numbers = json_safe(self.measure(shop))
         configs = dict.fromkeys(self.models(shop))
         outcome = Outcome(
             id=self.id,

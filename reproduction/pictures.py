@@ -9,7 +9,7 @@ import numpy as np
 
 from randomset.evaluation.tables import Table
 from randomset.report import detection_figures, evaluation_figures
-from randomset.report.comparison_figures import plot_curves, plot_entropies
+from randomset.report.detection_figures import plot_curves, plot_entropies
 from reproduction.exhibit import Exhibit, Numbers, over_seeds
 from reproduction.measures import every_model
 from reproduction.scales import METHODS

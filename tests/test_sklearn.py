@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 EXPECTED_FAILURES = {
     "check_sample_weight_equivalence_on_dense_data": "a weight of two changes the loss; a sample that is "
-    "there twice changes the batches and the part that is held back",
+    "there twice changes the batches and the part that is held back"
 }
 
 

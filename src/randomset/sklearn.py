@@ -40,7 +40,7 @@ class RandomSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Args:
         num_sets: K, the number of sets besides the singletons, or "auto"; fewer if there are not that many.
         backbone: "auto" (an MLP for tables, `small_cnn` for small square images, a ResNet-18 for others),
-            another name that `randomset train` takes, or a module that yields features, which is copied.
+            another name that `randomset train` takes, or a module that returns features, which is copied.
         hidden: widths of ReLU layers in the head.
         epochs: number of epochs; by default, the recipe's, 30 for "fast".
         batch_size: samples per step; "auto" uses the recipe's 128, or less for small data sets.
@@ -114,11 +114,8 @@ class RandomSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         weights = None
         if sample_weight is not None:
             given = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-            X, y, given = (
-                X[given > 0],
-                y[given > 0],
-                given[given > 0],
-            )  # nothing may depend on samples without weight
+            used = given > 0  # nothing may depend on samples without weight
+            X, y, given = X[used], y[used], given[used]
             weights = torch.from_numpy(given / given.mean())
         self.classes_, codes = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
@@ -165,7 +162,7 @@ class RandomSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @property
     def budget_(self) -> Budget:
-        """The sets of classes that have an output."""
+        """The sets of classes, one output each."""
         check_is_fitted(self, "network_")
         return self.network_.budget
 

@@ -53,7 +53,7 @@ def test_automatic_number_and_names_as_labels(features, tmp_path):
         (["features.npz", "--sets", "2", "--seed", "-1"], "seed must be an integer"),
         (["array.npy"], "single array"),
         (["single.npz"], "missing array 'labels'; got single.npz with features"),
-        (["features.npz", "--sets", "few"], "neither a number nor auto; got few"),
+        (["features.npz", "--sets", "few"], "must be a number or auto; got few"),
         (["features.npz", "--sets", "9"], "num_sets exceeds the number of sets"),
         (["features.npz", "--reducer", "pcb"], "unknown reducer; got pcb"),
         (["features.npz", "--coverage", "2"], "coverage is out of range"),

@@ -30,7 +30,7 @@ def test_numbers():
     with pytest.raises(RandomSetError, match=r"--ood-samples is out of range; got 0"):
         check_at_least_one(samples=1, ood_samples=0)
     assert (number_or_auto("auto"), number_or_auto("12")) == ("auto", 12)
-    with pytest.raises(RandomSetError, match="neither a number nor auto"):
+    with pytest.raises(RandomSetError, match="must be a number or auto"):
         number_or_auto("few")
     check_seed(2**63 - 1)
     for seed in (-1, 2**63):

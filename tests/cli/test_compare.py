@@ -100,7 +100,7 @@ class TestComparison:
         (place / "model.safetensors").unlink()
         code, error = run_here(monkeypatch, capsys, "compare", "digits", *options, cwd=folder)
         assert code == 2
-        assert "a run has lost its model; got b/softmax/seed-0. Delete the folder" in error
+        assert "the run has no model file; got b/softmax/seed-0. Delete the folder" in error
         content = json.loads((place / "split.json").read_text())
         (place / "split.json").write_text(json.dumps({**content, "contents": "of other data"}))
         code, error = run_here(monkeypatch, capsys, "compare", "digits", *options, cwd=folder)
@@ -150,7 +150,7 @@ class TestComparison:
     @pytest.mark.parametrize(
         ("options", "message"),
         [
-            (["--epochs", 2], "a run with other settings; got c/rsnn/seed-0: epochs 1 instead of 2"),
+            (["--epochs", 2], "a run with different settings; got c/rsnn/seed-0: epochs 1 instead of 2"),
             (["--learning-rate", 0.1], "learning_rate None instead of 0.1"),
             (["--ood", "noise2=nois.npz"], "nois.npz"),
             (["--ood", "test=noise.npz"], "this name is reserved"),
@@ -161,7 +161,7 @@ class TestComparison:
             ),
             (["--ood-samples", 0], "--ood-samples is out of range"),
             (["--batch-size", 0], "batch_size is out of range"),
-            (["--methods", "rsnn,magic"], "--methods has an unknown name; got magic"),
+            (["--methods", "rsnn,magic"], "unknown method in --methods; got magic"),
             (["--methods", "rsnn,rsnn"], "repeats a name"),
             (["--seeds", 0], "--seeds"),
             (["--ood", "="], "NAME=SOURCE"),

@@ -36,4 +36,4 @@ def test_the_demo_and_what_its_run_is_good_for(tmp_path):
     (tmp_path / "demo" / "run-1").mkdir()
     out = run("demo", "--seeds", 2, "--epochs", 1, cwd=tmp_path)  # again; but nobody's folder is removed
     assert out.returncode == 2
-    assert "not of a demo; got demo/run-1" in out.stderr
+    assert "not written by a demo; got demo/run-1" in out.stderr

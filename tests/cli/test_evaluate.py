@@ -57,7 +57,7 @@ class TestEvaluate:
         (folder / "measured" / "clusters.json").write_text('{"classes": []}', encoding="utf-8")
         out = run("report", "measured", "--out", "elsewhere", cwd=folder)
         assert out.returncode == 0, out.stderr
-        assert "not drawn in space" in out.stderr
+        assert "ellipsoids are not drawn" in out.stderr
         (folder / "moved.npz").rename(folder / "noise.npz")
 
     @pytest.mark.parametrize("arguments", [("evaluate", "run"), ("compare", "digits")])
@@ -68,7 +68,7 @@ class TestEvaluate:
         monkeypatch.setitem(sys.modules, "matplotlib", None)
         code, error = run_here(monkeypatch, capsys, *arguments, cwd=folder)
         assert code == 2
-        assert "pip install 'randomset[plot]', or give --no-figures" in error
+        assert "pip install 'randomset[plot]', or pass --no-figures" in error
 
     @pytest.mark.parametrize(
         ("arguments", "message"),

@@ -107,19 +107,19 @@ class TestTexts:
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            (["train", "texts.csv"], "texts need a network that reads them; got --backbone auto"),
+            (["train", "texts.csv"], "texts need a text encoder as backbone; got --backbone auto"),
             (["train", "texts.csv", "--backbone", "hf:nowhere"], "not on this machine"),
             (["train", "texts.csv", "--backbone", "hf:bert", "--text-column", "words"], "words"),
             (["train", "digits", "--backbone", "hf:bert"], "this backbone expects texts"),
             (["train", "digits", "--freeze"], "freeze without weights"),
-            (["train", "digits", "--backbone", "small_cnn", "--weights", "default"], "no weights are published"),
+            (
+                ["train", "digits", "--backbone", "small_cnn", "--weights", "default"],
+                "no weights are published",
+            ),
             (["train", "digits", "--weights", "nothing.pt"], "weights file not found; got nothing.pt"),
             (["predict", "run", "digits"], "the network takes texts; got digits with images"),
             (["predict", "run", "texts.csv", "--text-column", "body"], "unknown text column; got body"),
-            (
-                ["train", "digits", "--backbone", "mlp", "--weights", "texts.csv"],
-                "damaged or unknown format",
-            ),
+            (["train", "digits", "--backbone", "mlp", "--weights", "texts.csv"], "damaged or unknown format"),
         ],
     )
     def test_mistakes(self, read, arguments, message, monkeypatch, capsys):

@@ -153,7 +153,7 @@ MISTAKES = {
     "no source": (["train"], "no source"),
     "unknown source": (["train", "cifar11"], "digits"),
     "a set that is not here": (["train", "imagenet"], "imagenet-train.npz"),
-    "no run to evaluate": (["evaluate", "nowhere"], "no model here"),
+    "no run to evaluate": (["evaluate", "nowhere"], "no model found"),
     "two of one name": (["evaluate", "nowhere", "--ood", "a=b", "--ood", "a=c"], "same name"),
     "unknown backbone": (["train", "digits", "--backbone", "vgg"], "small_cnn"),
     "unknown recipe": (["train", "digits", "--recipe", "slow"], "paper, fast"),
@@ -170,8 +170,11 @@ MISTAKES = {
     ),
     "no run": (["train", "--resume"], "no run to resume"),
     "no config": (["train", "--config", "nothing"], "configuration"),
-    "a budget of other classes": (["train", "digits", "--budget", "budget.json"], "other classes"),
-    "no network": (["predict", "nowhere", "digits"], "no model here"),
+    "a budget of other classes": (
+        ["train", "digits", "--budget", "budget.json"],
+        "classes of the budget differ",
+    ),
+    "no network": (["predict", "nowhere", "digits"], "no model found"),
     "bad format": (["predict", "nowhere", "digits", "--format", "xml"], "csv or jsonl"),
     "bad batch": (["predict", "nowhere", "digits", "--batch-size", "0"], "batch-size"),
 }

@@ -6,9 +6,7 @@ import torch
 from sklearn import metrics
 
 from randomset.errors import LabelError
-from randomset.evaluation import (
-    Prediction,
-)
+from randomset.evaluation import Prediction
 from randomset.evaluation.accuracy import (
     balanced_accuracy,
     brier_score,

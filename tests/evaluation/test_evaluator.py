@@ -103,10 +103,7 @@ class TestMistakes:
             (lambda: evaluate(model, (TEST[0][:0], TEST[1][:0])), "or are empty; got 0 and 0"),
             (lambda: evaluate(model, []), "no batches of test"),
             (lambda: evaluate(model, 7), "unsupported type of data for test; got int"),
-            (
-                lambda: evaluate(model, TEST, score="width"),
-                "unknown score; got width; expected one of",
-            ),
+            (lambda: evaluate(model, TEST, score="width"), "unknown score; got width; expected one of"),
             (lambda: evaluate(model, TEST, {"test": UNKNOWN}), "reserved name in ood; got test"),
             (lambda: evaluate(model, TEST, alpha=1.5), "alpha"),
             (lambda: evaluate(model, TEST, batch_size=0), "batch_size"),

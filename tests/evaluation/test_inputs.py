@@ -11,15 +11,7 @@ from randomset.data import Source, load_source
 from randomset.errors import RandomSetError, ShapeError
 from randomset.evaluation import as_predictor, evaluate
 from randomset.evaluation.inputs import digests_of
-from tests.evaluation.conftest import (
-    KINDS,
-    TEST,
-    UNKNOWN,
-    assert_alike,
-    image_network,
-    model,
-    points,
-)
+from tests.evaluation.conftest import KINDS, TEST, UNKNOWN, assert_alike, image_network, model, points
 
 
 class TestDigests:

@@ -9,9 +9,7 @@ import torch
 
 from randomset.errors import RandomSetError
 from randomset.evaluation import Prediction
-from randomset.evaluation.accuracy import (
-    top_accuracy,
-)
+from randomset.evaluation.accuracy import top_accuracy
 from randomset.evaluation.ood import detection, rank_average
 from randomset.models.threshold import Threshold
 

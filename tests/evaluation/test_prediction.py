@@ -9,14 +9,7 @@ from randomset import backbones
 from randomset.errors import InvalidBeliefError, LabelError, RandomSetError
 from randomset.evaluation import as_predictor, evaluate
 from randomset.models import Softmax
-from tests.evaluation.conftest import (
-    TEST,
-    UNKNOWN,
-    Points,
-    model,
-    network,
-    points,
-)
+from tests.evaluation.conftest import TEST, UNKNOWN, Points, model, network, points
 
 
 class TestMistakes:

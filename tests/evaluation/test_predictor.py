@@ -7,20 +7,8 @@ from torch import nn
 
 from randomset import Budget, RandomSetNetwork
 from randomset.errors import InvalidBeliefError, RandomSetError, ShapeError
-from randomset.evaluation import (
-    Prediction,
-    as_predictor,
-    evaluate,
-    random_set_predictor,
-    softmax_predictor,
-)
-from tests.evaluation.conftest import (
-    TEST,
-    assert_alike,
-    model,
-    network,
-    points,
-)
+from randomset.evaluation import Prediction, as_predictor, evaluate, random_set_predictor, softmax_predictor
+from tests.evaluation.conftest import TEST, assert_alike, model, network, points
 
 
 class TestPredictors:

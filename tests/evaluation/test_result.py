@@ -10,10 +10,7 @@ from randomset.errors import RandomSetError
 from randomset.evaluation import Evaluation, Threshold, evaluate
 from randomset.models import Softmax
 from randomset.models import load as load_model
-from tests.evaluation.conftest import (
-    model,
-    points,
-)
+from tests.evaluation.conftest import model, points
 
 
 @pytest.mark.slow

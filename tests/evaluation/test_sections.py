@@ -5,13 +5,7 @@ import pytest
 from randomset.belief.decision import interval_dominance
 from randomset.evaluation import Prediction, Threshold, evaluate
 from randomset.evaluation.conformal import Conformal
-from tests.evaluation.conftest import (
-    TEST,
-    UNKNOWN,
-    model,
-    network,
-    points,
-)
+from tests.evaluation.conftest import TEST, UNKNOWN, model, network, points
 
 
 class TestNumbers:

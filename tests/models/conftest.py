@@ -3,15 +3,7 @@
 import torch
 
 from randomset import Budget, RandomSetNetwork, backbones
-from randomset.models import (
-    FSVI,
-    Ensemble,
-    Epinet,
-    Evidential,
-    LaplaceBridge,
-    MCDropout,
-    Softmax,
-)
+from randomset.models import FSVI, Ensemble, Epinet, Evidential, LaplaceBridge, MCDropout, Softmax
 
 
 def data(samples=90, seed=0):

@@ -11,22 +11,11 @@ from torch.utils.data import DataLoader, TensorDataset
 from randomset import backbones
 from randomset.errors import RandomSetError
 from randomset.evaluation.robustness import attack_rows
-from randomset.models import (
-    FSVI,
-    Ensemble,
-    Epinet,
-    LaplaceBridge,
-    MCDropout,
-    Prediction,
-    Softmax,
-)
+from randomset.models import FSVI, Ensemble, Epinet, LaplaceBridge, MCDropout, Prediction, Softmax
 from randomset.models import load as load_model
 from tests.models.conftest import MAKERS, X, Y, body, make
 
-SCORES = {
-    "softmax": set(),
-    "evidential": {"vacuity"},
-}
+SCORES = {"softmax": set(), "evidential": {"vacuity"}}
 
 
 @pytest.mark.parametrize("name", MAKERS)
@@ -169,7 +158,7 @@ class _Logits(nn.Module):
         (lambda: Softmax("resnet18", 3), "must be a torch.nn.Module; got str"),
         (lambda: Softmax(body(), 1), "two or more classes"),
         (lambda: Ensemble([]), "at least one member"),
-        (lambda: Ensemble([Softmax(body(), 3), Softmax(body(), 4)]), "different classes"),
+        (lambda: Ensemble([Softmax(body(), 3), Softmax(body(), 4)]), "same number of classes"),
         (lambda: MCDropout(body(), 3, rate=1.5), "dropout rate"),
         (lambda: Epinet(body(), 3, index_dim=0), "at least 1; got 0"),
         (lambda: FSVI(body(), 3, num_train=0), "num_train 0"),

@@ -2,9 +2,7 @@
 
 import torch
 
-from randomset.models import (
-    Ensemble,
-)
+from randomset.models import Ensemble
 from tests.models.conftest import X, make
 
 

@@ -4,9 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from randomset.models import (
-    FSVI,
-)
+from randomset.models import FSVI
 from randomset.models.fsvi import function_space_kl
 from randomset.training import fit
 from tests.models.conftest import X, Y, body, make

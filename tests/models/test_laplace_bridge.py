@@ -6,10 +6,7 @@ import torch
 from torch import nn
 
 from randomset.errors import RandomSetError
-from randomset.models import (
-    LaplaceBridge,
-    Softmax,
-)
+from randomset.models import LaplaceBridge, Softmax
 from randomset.models.laplace_bridge import dirichlet_from_gaussian, gaussian_from_dirichlet
 from tests.models.conftest import X, Y, laplace, make
 

@@ -5,9 +5,7 @@ import torch
 
 from randomset import Budget, RandomSet
 from randomset.errors import InvalidBeliefError
-from randomset.models import (
-    Prediction,
-)
+from randomset.models import Prediction
 
 
 class TestSamples:

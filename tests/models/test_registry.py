@@ -34,7 +34,7 @@ class TestNames:
             classifier_class("magic")
 
     def test_names_of_the_library_are_taken(self):
-        with pytest.raises(RandomSetError, match="this method name is taken; got softmax"):
+        with pytest.raises(RandomSetError, match="already registered; got softmax"):
 
             @register("softmax")
             class Another(Softmax):

@@ -5,10 +5,7 @@ import torch
 from torch import nn
 
 from randomset.errors import RandomSetError
-from randomset.models import (
-    MCDropout,
-    Softmax,
-)
+from randomset.models import MCDropout, Softmax
 from randomset.models.softmax import softmax_temperature
 from randomset.training import TrainConfig, train
 from tests.models.conftest import X, body

@@ -103,7 +103,7 @@ class TestFiles:
         assert sorted(p.name for p in tmp_path.iterdir()) == ["budget.json", "model.safetensors"]
 
     def test_unreadable_files(self, tmp_path):
-        with pytest.raises(FileFormatError, match="no model here"):
+        with pytest.raises(FileFormatError, match="no model found"):
             RandomSetNetwork.load(tmp_path)
         path = tmp_path / "model.safetensors"
         self.full().save(tmp_path)
@@ -126,10 +126,7 @@ class TestFiles:
             ({"backbone": {"name": "vgg", "options": {}}}, "unknown backbone"),
             ({"backbone": {"name": "mlp", "options": {"code": "import os"}}}, "invalid options"),
             ({"backbone": {"name": "mlp", "options": {"in_features": 5, "widths": [8]}}}, "do not fit"),
-            (
-                {"calibration": {"kind": "os.system", "temperature": [1]}},
-                "unknown calibration in the file",
-            ),
+            ({"calibration": {"kind": "os.system", "temperature": [1]}}, "unknown calibration in the file"),
             ({"calibration": {"kind": "BeliefTemperature", "temperature": [-1]}}, "calibration"),
             ({"budget": {"classes": []}}, "budget"),
             ({"notes": 3}, "cannot build the model"),
@@ -262,7 +259,7 @@ class TestEarlierVersions:
 
 class TestBaselines:
     def test_files_that_are_not_models(self, tmp_path):
-        with pytest.raises(RandomSetError, match="no model here"):
+        with pytest.raises(RandomSetError, match="no model found"):
             load_model(tmp_path)
         (tmp_path / "model.safetensors").write_bytes(b"hello")
         with pytest.raises(RandomSetError, match="safetensors"):

@@ -1,3 +1,5 @@
+"""Figures of detection, score distributions, conformal sets, noise and rotation."""
+
 import dataclasses
 
 import numpy as np
@@ -8,7 +10,15 @@ from sklearn.metrics import auc
 from randomset.errors import RandomSetError
 from randomset.evaluation import Evaluation, evaluate
 from randomset.report.axes import shortened
-from randomset.report.detection_figures import plot_conformal, plot_densities, plot_detection, plot_levels
+from randomset.report.detection_figures import (
+    draw_comparison,
+    plot_conformal,
+    plot_curves,
+    plot_densities,
+    plot_detection,
+    plot_entropies,
+    plot_levels,
+)
 from tests.report.conftest import axes_of, correct_of, legend_of
 
 
@@ -131,3 +141,25 @@ def test_missing_parts_raise_errors(full, plain):
             plot(plain)
     with pytest.raises(RandomSetError, match="for this score; got luck; expected one of 1 - Pl, 1 - Bel"):
         plot_conformal(full, "luck")
+
+
+def test_every_method_has_a_curve_and_its_area(full):
+    roc, _ = axes_of(plot_curves({"rsnn": full, "softmax": full}, "flat"))
+    area = full["ood"]["flat"]["scores"]["entropy"]["auroc"]
+    assert legend_of(roc) == [f"{area:.3f}  rsnn", f"{area:.3f}  softmax"]
+
+
+def test_entropy_bars_are_the_means(full):
+    (axes,) = axes_of(plot_entropies({"rsnn": full, "softmax": full}))
+    assert legend_of(axes) == ["test data", "unknown: flat", "unknown: bright"]
+    for name, bars in zip(("test", "flat", "bright"), axes.containers, strict=True):
+        mean = full.predictions[name].scores["entropy"].double().mean().item()
+        assert [bar.get_height() for bar in bars] == pytest.approx([mean] * 2)
+
+
+@pytest.mark.slow
+def test_draw_comparison_saves_one_figure_per_unknown_data_set(full, tmp_path):
+    full.save(tmp_path / "run")
+    paths = draw_comparison({"rsnn": tmp_path / "run"}, tmp_path / "figures")
+    assert [path.name for path in paths] == ["curves_flat.png", "curves_bright.png", "entropies.png"]
+    assert all(path.exists() for path in paths)

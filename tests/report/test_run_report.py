@@ -39,7 +39,7 @@ def test_clusters_that_cannot_be_read(run, caplog):
         caplog.clear()
         (run.folder / "clusters.json").write_text(content)
         write_run_report(run, run.folder, Evaluation.load(run.folder), None, {})
-        assert "not drawn in space" in caplog.text
+        assert "ellipsoids are not drawn" in caplog.text
     (run.folder / "clusters.json").unlink()
     caplog.clear()
     write_run_report(run, run.folder, Evaluation.load(run.folder), None, {})
@@ -50,7 +50,7 @@ def test_a_folder_without_an_evaluation(run, tmp_path):
     with pytest.raises(FileFormatError, match="the run folder does not exist"):
         report_of_run(Run(tmp_path / "nowhere"), tmp_path)
     (run.folder / "evaluation.json").unlink()
-    with pytest.raises(FileFormatError, match=r"not evaluated yet; .*randomset evaluate"):
+    with pytest.raises(FileFormatError, match=r"has not been evaluated; .*randomset evaluate"):
         report_of_run(run, run.folder)
     (run.folder / "comparison.json").write_text("{}")
     with pytest.raises(FileFormatError, match="the folder of a comparison"):

@@ -16,7 +16,7 @@ class TestSettings:
         check_settings(run, replace(run.config, backbone="auto"))
 
     def test_others(self, run):
-        with pytest.raises(FileFormatError, match=r"other settings; got .*width 8 instead of None"):
+        with pytest.raises(FileFormatError, match=r"different settings; got .*width 8 instead of None"):
             check_settings(run, replace(run.config, width=None))
 
     def test_data(self, run):

@@ -31,7 +31,7 @@ class TestOpening:
         assert "nowhere" in repr(run)
         with pytest.raises(FileFormatError, match="nowhere"):
             _ = run.config
-        with pytest.raises(FileFormatError, match=r"a run has lost its model; got .*nowhere"):
+        with pytest.raises(FileFormatError, match=r"the run has no model file; got .*nowhere"):
             run.digest()
 
     def test_what_a_run_holds(self, run, trained):
@@ -113,7 +113,7 @@ def test_predictions(run, unknown):
 
 
 def test_reports(run, tmp_path):
-    with pytest.raises(FileFormatError, match="not evaluated yet"):
+    with pytest.raises(FileFormatError, match="has not been evaluated"):
         run.report()
     run.evaluate(sweeps=False, timing=False)
     assert run.report() == run.folder / "report.html"

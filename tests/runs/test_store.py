@@ -91,7 +91,7 @@ class TestTraining:
 
     def test_other_settings_and_data_are_rejected(self, filled):
         filled.check_same([SOFTMAX, TEMPERATURE], fingerprint(load_source("digits")))
-        with pytest.raises(FileFormatError, match=r"other settings; got .*epochs 2 instead of 3"):
+        with pytest.raises(FileFormatError, match=r"different settings; got .*epochs 2 instead of 3"):
             filled.check_same([replace(SOFTMAX, epochs=3)])
         with pytest.raises(FileFormatError, match="the data have changed"):
             filled.check_same([SOFTMAX], "another fingerprint")

@@ -16,7 +16,7 @@ DIGITS = TrainConfig(source="digits", **SMALL)
 
 def test_a_training_that_fails_leaves_nothing(tmp_path):
     Budget.singletons("ab").save(tmp_path / "budget.json")
-    with pytest.raises(RandomSetError, match="the budget has other classes than the data"):
+    with pytest.raises(RandomSetError, match="the classes of the budget differ from those of the data"):
         train_run(DIGITS, tmp_path / "run", budget=tmp_path / "budget.json")
     assert not (tmp_path / "run").exists()
     mask = np.eye(3, dtype=int)[np.arange(30) % 3] | np.eye(3, dtype=int)[0]

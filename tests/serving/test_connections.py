@@ -6,7 +6,7 @@ import urllib.request
 
 import pytest
 
-from randomset.serving.connections import most_connections
+from randomset.serving.connections import max_connections
 from tests.serving.conftest import started
 
 pytestmark = pytest.mark.slow
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 def test_connections_are_limited_by_open_files(monkeypatch):
     for files, expected in ((10, 16), (128, 64), (10**6, 1000), (resource.RLIM_INFINITY, 1000)):
         monkeypatch.setattr(resource, "getrlimit", lambda _, files=files: (files, files))
-        assert most_connections() == expected
+        assert max_connections() == expected
 
 
 def test_silent_connections_do_not_block_the_service(service):

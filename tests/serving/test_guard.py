@@ -39,11 +39,7 @@ def test_allowed_hosts_by_address():
 
 def test_long_body_without_content_length(images):
     client, _ = images
-    reply = client.post(
-        "/predict",
-        content=(b"x" * 1000 for _ in range(1000)),
-        headers=JSON,
-    )
+    reply = client.post("/predict", content=(b"x" * 1000 for _ in range(1000)), headers=JSON)
     assert reply.status_code == 413
 
 

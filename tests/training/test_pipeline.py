@@ -6,11 +6,17 @@ import shutil
 
 import pytest
 import torch
+from torch import nn
 
-from randomset import Budget
+from randomset import Budget, RandomSetNetwork, backbones
+from randomset.data import load_source
 from randomset.errors import RandomSetError
-from randomset.training import TrainConfig, train
+from randomset.evaluation import evaluate
+from randomset.models import Classifier, Ensemble, methods
+from randomset.models import load as load_model
+from randomset.training import TrainConfig, fit, train
 from randomset.training.fitting import fit as really_fit
+from randomset.training.preparation import backbone_for, preprocess_for
 from tests.training.conftest import interrupted_at
 
 QUICK = TrainConfig(epochs=2, num_sets=5)
@@ -72,7 +78,7 @@ class TestFromFirst:
             starts.append(copy.deepcopy(network.state_dict()))
             return really_fit(network, *data, **options)
 
-        monkeypatch.setattr("randomset.training.job.fit", fit)
+        monkeypatch.setattr("randomset.training.pipeline.fit", fit)
         inputs, labels, classes = digit_images
         inputs = inputs.flatten(1) if table else inputs
         budget = Budget.from_sets([{"1", "7"}], classes) if given else None
@@ -106,3 +112,165 @@ class TestMistakes:
         config = TrainConfig(method="softmax", epochs=1)
         with pytest.raises(RandomSetError, match="set-valued labels for softmax"):
             train(config, torch.zeros(4, 2), torch.ones(4, 3, dtype=torch.bool), ("a", "b", "c"))
+
+
+BASELINES = [name for name in methods() if name != "rsnn"]
+
+
+@pytest.fixture(scope="module")
+def digits():
+    """Digits 0 to 7, split; and the others."""
+    source = load_source("digits")
+    known = (source.labels < 8).nonzero()[:, 0]
+    part = source.part(known)
+    rest, held, test = part.split(0.1, 0.2, seed=0)
+    return part, rest, held, test, source.inputs[source.labels >= 8]
+
+
+def trained(method, digits, epochs=12, **options):
+    part, rest, held, _, _ = digits
+    config = TrainConfig(method=method, epochs=epochs, seed=0)
+    return train(
+        config,
+        part.inputs,
+        part.labels,
+        part.classes[:8],
+        rows=rest,
+        val_rows=held,
+        progress=False,
+        **options,
+    ).model
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", BASELINES)
+def test_learns_digits_and_notices_unknown_ones(method, digits, tmp_path):
+    """Above 95 % of the known ones; unknown ones are detected with an AUROC well above chance."""
+    part, _, _, test, unknown = digits
+    model = trained(method, digits)
+    result = evaluate(model, part.part(test), {"8 and 9": unknown}, classes=part.classes[:8])
+    assert result["test"]["accuracy"] > 0.95
+    scores = result["ood"]["8 and 9"]["scores"]
+    assert scores["entropy"]["auroc"] > 0.85
+    own = set(scores) & {"mutual information", "vacuity"}
+    assert bool(own) == (method not in ("softmax", "temperature"))
+    for score in own:
+        assert scores[score]["auroc"] > 0.6
+    model.notes = {"classes": list("01234567")}
+    model.save(tmp_path)
+    again = load_model(tmp_path)
+    assert isinstance(again, Classifier)
+    assert (type(again), again.notes) == (type(model), model.notes)
+    assert torch.equal(again.predict(unknown).probabilities, model.predict(unknown).probabilities)
+
+
+@pytest.mark.slow
+class TestResuming:
+    def test_an_ensemble_resumes_with_its_next_member(self, digits, tmp_path):
+        with interrupted_at("Member 3"):
+            trained("ensemble", digits, epochs=1, out=tmp_path)
+        stamp = (tmp_path / "member-0" / "metrics.csv").stat().st_mtime_ns
+        whole = trained("ensemble", digits, epochs=1)
+        again = trained("ensemble", digits, epochs=1, out=tmp_path, resume=True)
+        assert isinstance(again, Ensemble)
+        assert len(again.members) == 5
+        for name, tensor in whole.state_dict().items():
+            assert torch.equal(tensor, again.state_dict()[name]), name
+        assert (tmp_path / "member-0" / "metrics.csv").stat().st_mtime_ns == stamp
+
+    def test_members_differ(self, digits):
+        ensemble = trained("ensemble", digits, epochs=1)
+        first, second = (member.layer.weight for member in ensemble.members[:2])
+        assert not torch.equal(first, second)
+
+
+@pytest.fixture(scope="module")
+def source_digits():
+    source = load_source("digits")
+    rest, held = source.split(0.2, seed=0)
+    return source, rest[:600], held
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory):
+    """Weights of a backbone that has seen digits."""
+    path = tmp_path_factory.mktemp("weights") / "w.pt"
+    source = load_source("digits")
+    torch.manual_seed(0)
+    backbone = backbones.small_cnn(image_size=8)
+    model = nn.Sequential(preprocess_for(backbone, source.inputs), backbone, nn.Linear(128, 10))
+    fit(model, (source.inputs, source.labels), loss=nn.CrossEntropyLoss(), epochs=8, progress=False)
+    torch.save(backbone.state_dict(), path)
+    return str(path)
+
+
+def settings(weights, **changes):
+    fields = {"backbone": "small_cnn", "weights": weights, "freeze": True, "num_sets": 5, "epochs": 15}
+    return TrainConfig(**{**fields, **changes})
+
+
+@pytest.mark.slow
+class TestFrozen:
+    def test_the_head_alone_learns(self, source_digits, weights, tmp_path, caplog):
+        caplog.set_level("INFO", "randomset.training")
+        source, rest, held = source_digits
+        result = train(
+            settings(weights), source.inputs, source.labels, source.classes,
+            rows=rest, val_rows=held, progress=False, out=tmp_path / "run",
+        )  # fmt: skip
+        assert caplog.records[0].getMessage().startswith("Computing features")
+        assert result.first is None  # the pretrained features choose the sets
+        network = result.model
+        assert network.backbone_frozen
+        before = torch.load(weights, weights_only=True)
+        inner, scale = network.backbone.layers.children()
+        assert all(torch.equal(t, before[name]) for name, t in inner.state_dict().items())
+        found = network.features(source.inputs[rest])  # of one scale, as the head has learned from them
+        moving = scale.std != 1  # some never change
+        assert torch.allclose(found.mean(0), torch.zeros(len(scale.mean)), atol=1e-4)
+        assert torch.allclose(found.std(0, correction=0)[moving], torch.ones(int(moving.sum())), atol=1e-4)
+        right = network.predict(source.inputs[held]).labels == source.labels[held]
+        assert right.double().mean() > 0.9
+        network.save(tmp_path / "run")
+        again = RandomSetNetwork.load(tmp_path / "run")
+        inputs = source.inputs[held]
+        assert torch.equal(again.predict(inputs).mass, network.predict(inputs).mass)
+
+    @pytest.mark.parametrize("method", [name for name in methods() if name != "rsnn"])
+    def test_baselines_too(self, method, source_digits, weights, tmp_path):
+        source, rest, held = source_digits
+        model = train(
+            settings(weights, method=method), source.inputs, source.labels, source.classes,
+            rows=rest, val_rows=held, progress=False,
+        ).model  # fmt: skip
+        p = model.predict(source.inputs[held]).probabilities
+        assert (p.argmax(1) == source.labels[held]).double().mean() > 0.9
+        model.save(tmp_path)
+        assert torch.equal(load_model(tmp_path).predict(source.inputs[held]).probabilities, p)
+
+    def test_fine_tuning_starts_from_the_weights(self, source_digits, weights):
+        source, rest, held = source_digits
+        config = settings(weights, freeze=False, epochs=5)
+        assert config.plan(600).backbone_share == pytest.approx(0.1)
+        result = train(
+            config, source.inputs, source.labels, source.classes, rows=rest, val_rows=held, progress=False
+        )
+        right = result.model.predict(source.inputs[held]).labels == source.labels[held]
+        assert right.double().mean() > 0.8  # after five epochs at a tenth of the rate
+        before = torch.load(weights, weights_only=True)
+        assert not torch.equal(
+            result.model.backbone.state_dict()["layers.0.weight"], before["layers.0.weight"]
+        )
+
+
+def test_validation_inputs_of_a_frozen_backbone_become_features_too(tmp_path):
+    torch.manual_seed(0)
+    inputs, labels, classes = torch.randn(60, 4), torch.arange(60) % 3, ("a", "b", "c")
+    config = TrainConfig(
+        backbone="mlp", width=6, weights=str(tmp_path / "weights.pt"), freeze=True, epochs=2, num_sets=0
+    )
+    torch.save(backbone_for("mlp", inputs, 6).state_dict(), tmp_path / "weights.pt")
+    rest, held = torch.arange(40), torch.arange(40, 60)
+    apart = train(config, inputs[rest], labels[rest], classes, (inputs[held], labels[held]))
+    inside = train(config, inputs, labels, classes, rows=rest, val_rows=held)
+    assert apart.fit.history[-1]["val_loss"] == pytest.approx(inside.fit.history[-1]["val_loss"], rel=1e-4)

@@ -53,10 +53,10 @@ def _options(
 
 
 def main(commands: typer.Typer = app) -> None:
-    """Run the command line; a user's mistake ends with one clear line and exit code 2."""
+    """Run the command line; user errors end with a one-line message and exit code 2."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal without Greek letters shows question marks
+            stream.reconfigure(errors="replace")  # terminals that cannot show a character print ?
     try:
         try:
             with printed():

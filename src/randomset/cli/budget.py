@@ -1,4 +1,4 @@
-"""`randomset budget`: features in, the sets of classes that matter out."""
+"""`randomset budget`: choose the sets of classes from features."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def budget(
     out: Annotated[Path, typer.Option(help="where to write the budget")] = Path("budget.json"),
     reducer: Annotated[str, typer.Option(help="pca, lda, tsne, umap, autoencoder or none")] = "pca",
     dimensions: Annotated[int, typer.Option(help="number of dimensions that the reducer keeps")] = 3,
-    coverage: Annotated[float, typer.Option(help="the share of a class inside its ellipsoid")] = 0.95,
+    coverage: Annotated[float, typer.Option(help="share of a class inside its ellipsoid")] = 0.95,
     grow: Annotated[bool, typer.Option(help="enlarge the ellipsoids if too few sets overlap")] = True,
     components: Annotated[int, typer.Option(help="number of Gaussians per class")] = 1,
     seed: Annotated[int, typer.Option(help="makes the result repeatable")] = 0,

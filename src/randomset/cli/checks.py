@@ -1,4 +1,4 @@
-"""Checks of what a user typed, made before any work."""
+"""Checks of command-line arguments, made before any work."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ __all__ = [
 
 
 def check_drawing(figures: bool) -> None:
-    """Fail before the work if figures are wanted but cannot be drawn."""
+    """Raise an error if figures are requested but matplotlib is missing."""
     if figures:
         try:
             need_matplotlib()
         except MissingPackageError as error:
-            raise RandomSetError(f"{error}, or give --no-figures") from None
+            raise RandomSetError(f"{error}, or pass --no-figures") from None
 
 
 def check_at_least_one(**options: int | None) -> None:
-    """Reject numbers below one; options that were not given are None."""
+    """Reject numbers below one; None means that the option was not given."""
     for name, value in options.items():
         if value is not None and value < 1:
             option = f"--{name.replace('_', '-')}"
@@ -39,7 +39,7 @@ def check_at_least_one(**options: int | None) -> None:
 def check_seed(seed: int) -> None:
     """Reject a seed that torch does not accept."""
     if not 0 <= seed < 2**63:
-        raise RandomSetError("--seed is out of range", got=seed, expected="a whole number from 0")
+        raise RandomSetError("--seed is out of range", got=seed, expected="a non-negative integer below 2^63")
 
 
 def named_sources(texts: list[str]) -> dict[str, str]:
@@ -48,7 +48,7 @@ def named_sources(texts: list[str]) -> dict[str, str]:
     for text in texts:
         name, equals, source = text.partition("=")
         if not name or (equals and not source):
-            raise RandomSetError("--ood is not NAME=SOURCE", got=text, expected="such as kmnist=kmnist")
+            raise RandomSetError("--ood must be NAME=SOURCE", got=text, expected="such as kmnist=kmnist")
         name, source = (name, source) if equals else (Path(text).stem, text)
         if name in sources:
             raise RandomSetError("two sources have the same name", got=", ".join(texts))
@@ -63,13 +63,13 @@ def number_or_auto(sets: str) -> Any:
     try:
         return int(sets)
     except ValueError:
-        raise RandomSetError("--sets is neither a number nor auto", got=sets) from None
+        raise RandomSetError("--sets must be a number or auto", got=sets) from None
 
 
-def share_or_number(value: float | None, usual: float, name: str) -> float:
+def share_or_number(value: float | None, default: float, name: str) -> float:
     """Parse a share below 1 or a number of samples; None means the default."""
     if value is None:
-        return usual
+        return default
     if not math.isfinite(value) or value < 0 or (value >= 1 and value != int(value)):
         raise RandomSetError(
             f"{name} is out of range", got=value, expected="a share below 1, or a number of samples"

@@ -1,4 +1,4 @@
-"""`randomset compare`: several methods on the same data, trained where they are missing, in one table."""
+"""`randomset compare`: train and evaluate several methods on the same data, in one table."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from randomset.data.splits import usual_shares
 from randomset.errors import RandomSetError
 from randomset.evaluation import Evaluation
 from randomset.models.registry import methods as known_methods
-from randomset.report.comparison_figures import draw_comparison
+from randomset.report.detection_figures import draw_comparison
 from randomset.report.evaluation_figures import draw_all
 from randomset.report.html import comparison_report, write_report
 from randomset.runs import RunStore
 from randomset.runs.consistency import fingerprints
-from randomset.runs.inputs import resolved
+from randomset.runs.data import resolved
 from randomset.runs.store import MEASURED
 from randomset.training.config import TrainConfig
 
@@ -32,11 +32,10 @@ def compare(
         str, typer.Option(help="names separated by commas, as for `randomset train --method`")
     ] = "rsnn,softmax,ensemble,laplace-bridge,fsvi,epinet",
     ood: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=SOURCE", help="data of none of the classes; repeatable"),
+        list[str] | None, typer.Option(metavar="NAME=SOURCE", help="data of unknown classes; repeatable")
     ] = None,
-    ood_samples: Annotated[int | None, typer.Option(help="use at most this many of each")] = None,
-    seeds: Annotated[int, typer.Option(help="how often each method is trained")] = 3,
+    ood_samples: Annotated[int | None, typer.Option(help="maximum number of inputs of each")] = None,
+    seeds: Annotated[int, typer.Option(help="number of training runs per method")] = 3,
     out: Annotated[Path, typer.Option(help="a folder for the runs and the table")] = Path("comparison"),
     backbone: Annotated[str, typer.Option(help="as for `randomset train`")] = "auto",
     width: Annotated[int | None, typer.Option(help="as for `randomset train`")] = None,
@@ -58,9 +57,9 @@ def compare(
     text_column: Annotated[str | None, typer.Option(help="the column of texts in a table")] = None,
     figures: Annotated[bool, typer.Option(help="draw figures")] = True,
 ) -> None:
-    """Compare methods with the same backbone, data, epochs and measures.
+    """Compare methods with the same backbone, data, epochs and metrics.
 
-    What --out already holds is not trained or measured again; interrupted training is resumed. The table is
+    Runs in --out are not trained or evaluated again; interrupted training is resumed. The table is
     written as Markdown, CSV and JSON; the best value is bold if its lead exceeds the spread over seeds.
     """
     names = _methods(methods)
@@ -122,7 +121,7 @@ def _methods(text: str) -> list[str]:
     names = [name.strip() for name in text.split(",") if name.strip()]
     if unknown := [name for name in names if name not in known_methods()]:
         raise RandomSetError(
-            "--methods has an unknown name", got=unknown[0], expected=f"some of {', '.join(known_methods())}"
+            "unknown method in --methods", got=unknown[0], expected=f"some of {', '.join(known_methods())}"
         )
     if not names:
         raise RandomSetError("--methods is empty", expected=f"some of {', '.join(known_methods())}")

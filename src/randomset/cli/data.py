@@ -1,4 +1,4 @@
-"""`randomset data`: the data sets with names, which of them are present, and how to get the others."""
+"""`randomset data`: list the named data sets, and download them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def data(
         list[str] | None, typer.Option(metavar="NAME", help="download a data set into the folder; repeatable")
     ] = None,
 ) -> None:
-    """List the data sets that have names, and which parts of each are present.
+    """List the named data sets, and which parts of each are present.
 
-    They are looked for in the folder that RANDOMSET_DATA names. With --download, fetch missing files.
+    They are read from the folder in RANDOMSET_DATA. With --download, fetch missing files.
     """
     if download:
         for name in download:

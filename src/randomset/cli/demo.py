@@ -95,7 +95,7 @@ def _digits(out: Path) -> tuple[str, str]:
 
 
 def _trained_and_measured(folder: Path, config: TrainConfig, unknown: str) -> Evaluation:
-    """Train and evaluate a run; one of an earlier demo is replaced."""
+    """Train and evaluate a run; replace that of an earlier demo."""
     if folder.exists():
         try:
             own = Run(folder).config.source == config.source
@@ -103,9 +103,7 @@ def _trained_and_measured(folder: Path, config: TrainConfig, unknown: str) -> Ev
             own = False
         if not own:
             raise RandomSetError(
-                "the folder exists and is not of a demo",
-                got=str(folder),
-                remedy="Choose another with --out",
+                "the folder was not written by a demo", got=str(folder), remedy="Choose another with --out"
             )
         shutil.rmtree(folder)
     with quiet():
@@ -113,7 +111,7 @@ def _trained_and_measured(folder: Path, config: TrainConfig, unknown: str) -> Ev
 
 
 def _row(result: Evaluation) -> list[float]:
-    """Return the numbers of a model; NaN for widths that it does not have."""
+    """Return the metrics of a model; NaN for the credal width if it has none."""
     row = [result["test"]["accuracy"], result["test"]["ece"]]
     for score in ("entropy", "credal width"):
         scores = result["ood"][_NAME]["scores"].get(score, {})

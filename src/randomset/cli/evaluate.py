@@ -1,4 +1,4 @@
-"""`randomset evaluate`: a run folder and data in; numbers, tables and figures out."""
+"""`randomset evaluate`: metrics, tables and figures of a run."""
 
 from __future__ import annotations
 
@@ -24,11 +24,10 @@ def evaluate(
     ] = None,
     ood: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=SOURCE", help="data of none of the network's classes; repeatable"),
+        typer.Option(metavar="NAME=SOURCE", help="data of unknown classes; repeatable"),
     ] = None,
     ood_samples: Annotated[
-        int | None,
-        typer.Option(help="use at most this many of each, drawn by the seed (the paper: 10000)"),
+        int | None, typer.Option(help="maximum number of inputs of each, drawn at random (the paper: 10000)")
     ] = None,
     validation: Annotated[
         str | None,
@@ -36,26 +35,26 @@ def evaluate(
             metavar="SOURCE", help="data to choose the threshold on; default: the run's held-out samples"
         ),
     ] = None,
-    keep: Annotated[float, typer.Option(help="the share of known inputs that the threshold keeps")] = 0.95,
-    score: Annotated[str, typer.Option(help="the uncertainty score that the threshold is on")] = "entropy",
-    alpha: Annotated[float, typer.Option(help="how often a conformal set may miss the true class")] = 0.05,
-    sweeps: Annotated[bool, typer.Option(help="measure noisy and rotated images")] = True,
-    attacks: Annotated[bool, typer.Option(help="measure adversarial images (slow)")] = False,
+    keep: Annotated[float, typer.Option(help="share of known inputs that the threshold accepts")] = 0.95,
+    score: Annotated[str, typer.Option(help="uncertainty score to choose the threshold on")] = "entropy",
+    alpha: Annotated[float, typer.Option(help="share of conformal sets that may miss the true class")] = 0.05,
+    sweeps: Annotated[bool, typer.Option(help="evaluate on noisy and rotated images")] = True,
+    attacks: Annotated[bool, typer.Option(help="evaluate on adversarial images (slow)")] = False,
     autoattack: Annotated[
         float | None, typer.Option(help="also run AutoAttack with this ε (very slow)")
     ] = None,
     samples: Annotated[int, typer.Option(help="test inputs for noise, rotation and attacks")] = 1000,
-    timing: Annotated[bool, typer.Option(help="measure how long predictions take")] = True,
+    timing: Annotated[bool, typer.Option(help="measure the prediction time")] = True,
     figures: Annotated[bool, typer.Option(help="draw figures, and write report.html")] = True,
     strict: Annotated[bool, typer.Option("--strict", help="stop at an image that cannot be read")] = False,
-    batch_size: Annotated[int, typer.Option(help="inputs that go through the network at once")] = 256,
+    batch_size: Annotated[int, typer.Option(help="inputs per batch")] = 256,
     devices: Annotated[int, typer.Option(help="number of processes that predict")] = 1,
     seed: Annotated[int, typer.Option(help="makes the result repeatable")] = 0,
     out: Annotated[
         Path | None, typer.Option(help="a folder for the results; default: the run folder")
     ] = None,
 ) -> None:
-    """Measure a trained network: accuracy, calibration, unknown inputs, conformal sets, robustness.
+    """Evaluate a trained network: accuracy, calibration, unknown inputs, conformal sets, robustness.
 
     Writes evaluation.json, evaluation.md, scores.npz, figures/ and report.html, and the threshold that
     separates known from unknown inputs: without --out in the run folder, for `randomset predict`.

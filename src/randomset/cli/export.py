@@ -1,4 +1,4 @@
-"""`randomset export`: a run folder in, one file out that does not need randomset."""
+"""`randomset export`: write a network as a single file that does not need randomset."""
 
 from __future__ import annotations
 

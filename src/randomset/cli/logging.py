@@ -1,4 +1,4 @@
-"""What commands print while they work: the log of the library, as plain lines."""
+"""Printing of the library's log messages while a command runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _EPOCHS = "randomset.training.epochs"
 
 
 class _Printer(logging.Handler):
-    """Print stages to the output; warnings, and epochs unless bars show them, to the error stream."""
+    """Print stages to stdout; warnings, and epochs unless a progress bar shows them, to stderr."""
 
     def emit(self, record: logging.LogRecord) -> None:
         epoch = record.name == _EPOCHS
@@ -26,7 +26,7 @@ class _Printer(logging.Handler):
 
 @contextmanager
 def printed() -> Iterator[None]:
-    """Print what the library logs within a block."""
+    """Print the library's log messages within a block."""
     logger, handler = logging.getLogger("randomset"), _Printer(logging.INFO)
     level = logger.level
     logger.addHandler(handler)
@@ -40,7 +40,7 @@ def printed() -> Iterator[None]:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Print warnings alone within a block."""
+    """Print only warnings within a block."""
     logger = logging.getLogger("randomset")
     level = logger.level
     logger.setLevel(logging.WARNING)

@@ -1,4 +1,4 @@
-"""`randomset predict`: a run folder and inputs in, one line per prediction out."""
+"""`randomset predict`: predict inputs with a trained network, one line each."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def predict(
     text_column: Annotated[
         str | None, typer.Option(help="the column of texts in a table; default: as in training")
     ] = None,
-    batch_size: Annotated[int, typer.Option(help="inputs that go through the network at once")] = 256,
+    batch_size: Annotated[int, typer.Option(help="inputs per batch")] = 256,
     strict: Annotated[bool, typer.Option("--strict", help="stop at an image that cannot be read")] = False,
 ) -> None:
     """Predict with a trained model: the class, its probability, its bounds, and the uncertainty.
@@ -60,7 +60,7 @@ def predict(
         for remark in source.remarks:
             typer.echo(f"{name}: {remark}.", err=True)
     count = 0
-    # inputs that do not fit the network fail here, before anything is written
+    # Inputs that do not match the network fail here, before anything is written.
     columns = list(Answers(model, loaded[0][1].inputs[:1], 1, loaded[0][0], threshold).columns)
     with _opened(out) as stream:
         writer = csv.writer(stream, lineterminator="\n")

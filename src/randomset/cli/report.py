@@ -1,4 +1,4 @@
-"""`randomset report`: what was measured in a run, as one HTML file."""
+"""`randomset report`: the evaluation of a run as one HTML file."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ __all__ = ["report"]
 
 
 def report(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="a run folder that was evaluated")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="an evaluated run folder")],
     out: Annotated[
         Path | None, typer.Option(help="a folder for report.html; default: the run folder")
     ] = None,
 ) -> None:
-    """Write report.html: numbers, curves, a threshold to move, samples, the sets in space. Works offline.
+    """Write report.html: metrics, curves, a movable threshold, samples and class ellipsoids. Works offline.
 
     The samples are taken from the data that were evaluated, if they are still available.
     """

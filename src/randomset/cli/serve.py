@@ -53,7 +53,7 @@ def serve(
         import uvicorn
 
         from randomset.serving.app import create_app
-        from randomset.serving.connections import bounded_protocol, most_connections
+        from randomset.serving.connections import bounded_protocol, max_connections
     except ImportError as error:
         raise MissingPackageError(error.name or "fastapi", "serve") from None
     if threads is not None:
@@ -68,7 +68,7 @@ def serve(
     typer.echo(f"Try it: open {where} in a browser. Ctrl-C stops.")
     config = uvicorn.Config(
         create_app(model, lambda: _samples(run, model), _hosts(host, allowed_host or [])),
-        http=bounded_protocol(_HEADER_SECONDS, timeout + 5, most_connections()),
+        http=bounded_protocol(_HEADER_SECONDS, timeout + 5, max_connections()),
         ws="none",
         log_level="warning",
         timeout_graceful_shutdown=int(timeout) + 1,
@@ -82,7 +82,7 @@ def serve(
 
 
 def _hosts(host: str, allowed: list[str]) -> frozenset[str] | None:
-    """Return the host names to answer to: on this machine its own, elsewhere any, unless some are given.
+    """Return the host names to answer to: local names for a local address, otherwise any, unless given.
 
     This prevents DNS rebinding, by which a web page could reach a service on the user's machine.
     """

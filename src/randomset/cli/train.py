@@ -1,4 +1,4 @@
-"""`randomset train`: labelled data in, a run folder with a trained network out."""
+"""`randomset train`: train a network on labelled data, into a run folder."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from randomset.cli.checks import check_seed, number_or_auto, share_or_number
 from randomset.data.splits import usual_shares
 from randomset.errors import FileFormatError, RandomSetError
 from randomset.runs import Run
-from randomset.runs.inputs import resolved
+from randomset.runs.data import resolved
 from randomset.training.config import TrainConfig
 from randomset.training.report import TrainingStopped
 
@@ -27,7 +27,7 @@ def train(
         str,
         typer.Argument(
             metavar="SOURCE",
-            help="a name of `randomset data`; a folder with a folder of images for each class; a .csv or "
+            help="a name of `randomset data`; a folder with one subfolder of images per class; a .csv or "
             ".parquet table; or an .npz file with `images` or `features`, `labels` and, optionally, "
             "`classes`; labels with one row of 0 and 1 per sample are set-valued",
         ),
@@ -104,16 +104,16 @@ def train(
     text_column: Annotated[str | None, typer.Option(help="the column of texts in a table")] = None,
     strict: Annotated[bool, typer.Option("--strict", help="stop at an image that cannot be read")] = False,
     seed: Annotated[int, typer.Option(help="makes the result repeatable")] = 0,
-    resume: Annotated[bool, typer.Option("--resume", help="continue the run in --out")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="resume the run in --out")] = False,
     config: Annotated[
         Path | None, typer.Option(help="a run folder or a config.json to take settings from")
     ] = None,
 ) -> None:
-    """Train a random-set network: features, the sets that matter, the network, its calibration.
+    """Train a random-set network: choose the sets, train the network, and calibrate it.
 
     With --method, train a baseline on the same data with the same recipe. Samples to validate, calibrate and
-    test on are held out in the same proportions for each class. To continue an interrupted run, give --out
-    and --resume.
+    test on are held out in the same proportions for each class. To resume an interrupted run, pass --out and
+    --resume.
     """
     typed = {
         "source": resolved(source),
@@ -197,9 +197,7 @@ def _settings(
     stored = out / "config.json"
     if resume:
         if not stored.exists():
-            raise FileFormatError(
-                "there is no run to resume", got=str(out), expected="a run folder with config.json"
-            )
+            raise FileFormatError("no run to resume", got=str(out), expected="a run folder with config.json")
         settings = TrainConfig.load(stored)
         changed = [name for name in given if typed[name] != getattr(settings, name)]
         if changed:
@@ -213,9 +211,9 @@ def _settings(
         return settings
     if stored.exists():
         raise FileFormatError(
-            "the folder already holds a run",
+            "the folder already contains a run",
             got=str(out),
-            remedy="Add --resume to continue it, or choose another folder with --out",
+            remedy="Pass --resume to resume it, or choose another folder with --out",
         )
     if config is None:
         settings = TrainConfig(**typed)
@@ -238,5 +236,5 @@ def _widths(text: str) -> tuple[int, ...]:
         return tuple(int(part) for part in text.replace(" ", "").split(",") if part)
     except ValueError:
         raise RandomSetError(
-            "--hidden is not a list of widths", got=text, expected="such as 1024,512"
+            "--hidden must be a list of widths", got=text, expected="such as 1024,512"
         ) from None

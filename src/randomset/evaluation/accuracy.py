@@ -73,7 +73,5 @@ def check_labels(probabilities: Tensor, labels: Tensor) -> None:
     if not 0 <= int(labels.min()) <= int(labels.max()) < n:
         place = int(((labels < 0) | (labels >= n)).nonzero()[0])
         raise LabelError(
-            "label out of range",
-            got=f"{int(labels[place])} at row {place}",
-            expected=f"0 to {n - 1}",
+            "label out of range", got=f"{int(labels[place])} at row {place}", expected=f"0 to {n - 1}"
         )

@@ -2,7 +2,7 @@
 
 An objective measures the loss of a model on each sample, (inputs, labels) → (n); an attack maximises it. A
 loss that is flat where the model is confident (clipped probabilities) gives no gradient to follow. This hides
-a weakness without removing it, so the margin of log-probabilities is available beside the model's own loss.
+a weakness without removing it, so the margin of log-probabilities is provided in addition to the own loss.
 """
 
 from __future__ import annotations
@@ -32,10 +32,9 @@ def margin_objective(logits: Callable[[Tensor], Tensor]) -> Objective:
     """Objective: log-probability of the best wrong class minus the label's; positive if misclassified."""
 
     def objective(inputs: Tensor, labels: Tensor) -> Tensor:
-        found = logits(inputs)
-        own = found.gather(1, labels[:, None]).squeeze(1)
-        others = found.scatter(1, labels[:, None], -torch.inf)
-        return others.amax(1) - own
+        outputs = logits(inputs)
+        own = outputs.gather(1, labels[:, None]).squeeze(1)
+        return outputs.scatter(1, labels[:, None], -torch.inf).amax(1) - own
 
     return objective
 
@@ -79,7 +78,7 @@ def pgd(
     length = 2.5 * epsilon / steps if step is None else step
     low, high = (inputs - epsilon).clamp_min(0), (inputs + epsilon).clamp_max(1)
     generator = None if seed is None else torch.Generator().manual_seed(seed)
-    worst, worth = inputs.clone(), _values(objective, inputs, labels)
+    worst, highest = inputs.clone(), _values(objective, inputs, labels)
     for _ in range(restarts):
         point = inputs
         if generator is not None:
@@ -88,9 +87,9 @@ def pgd(
         for _ in range(steps):
             point = point + length * _gradient(objective, point, labels).sign()
             point = torch.minimum(torch.maximum(point, low), high)
-        found = _values(objective, point, labels)
-        better = found > worth
-        worth = torch.where(better, found, worth)
+        values = _values(objective, point, labels)
+        better = values > highest
+        highest = torch.where(better, values, highest)
         worst = torch.where(better.reshape(-1, *[1] * (inputs.dim() - 1)), point, worst)
     return worst
 

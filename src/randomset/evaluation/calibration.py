@@ -9,12 +9,7 @@ from randomset.evaluation.accuracy import check_labels
 from randomset.models.calibration_error import Bins, reliability_diagram
 from randomset.models.softmax import softmax_temperature
 
-__all__ = [
-    "calibration_error",
-    "classwise_calibration_error",
-    "fitted_temperature",
-    "tempered",
-]
+__all__ = ["calibration_error", "classwise_calibration_error", "fitted_temperature", "tempered"]
 
 _ROWS = 4096  # processed at a time, to bound memory
 
@@ -29,7 +24,7 @@ def tempered(probabilities: Tensor, temperature: float) -> Tensor:
 
 
 def fitted_temperature(probabilities: Tensor, labels: Tensor) -> float:
-    """Return the temperature that maximises the likelihood of the labels of validation data.
+    """Return the temperature that maximises the likelihood of validation labels.
 
     >>> sure = torch.tensor([[0.99, 0.01]] * 4000)
     >>> round(fitted_temperature(sure, torch.tensor([0, 0, 0, 1] * 1000)), 1)  # 3 of 4 are correct: p = 0.75

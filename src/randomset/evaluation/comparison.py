@@ -23,8 +23,8 @@ __all__ = ["Column", "Comparison"]
 class Column:
     """One metric: its name, its values per method and seed, and whether higher is better (None: neither).
 
-    `unknown` is the name of the out-of-distribution data set it refers to, if any; `cost` marks a cost, such
-    as time, rather than a quality.
+    `unknown` names the out-of-distribution data set that the metric refers to, if any; `cost` marks metrics
+    of cost, such as time.
     """
 
     measure: str
@@ -42,13 +42,12 @@ class Column:
 
     def mean(self, method: str) -> float:
         """Return the mean over seeds; NaN if there are no values."""
-        found = self.values.get(method) or [math.nan]
-        return float(np.mean(found))
+        return float(np.mean(self.values.get(method) or [math.nan]))
 
     def spread(self, method: str) -> float:
         """Return the standard deviation over seeds; NaN for fewer than two."""
-        found = self.values.get(method) or []
-        return float(np.std(found, ddof=1)) if len(found) > 1 else math.nan
+        values = self.values.get(method) or []
+        return float(np.std(values, ddof=1)) if len(values) > 1 else math.nan
 
     def best(self) -> str | None:
         """Return the method that leads every other method by more than both standard deviations, or None.
@@ -95,11 +94,10 @@ class Comparison:
             raise RandomSetError("nothing to compare", got="no evaluations")
 
         def of(*path: str) -> dict[str, list[float]]:
-            found: dict[str, list[float]] = {}
-            for method, each in self.results.items():
-                values = [_at(_numbers(one), path) for one in each]
-                found[method] = [value for value in values if value is not None]
-            return found
+            return {
+                method: [value for seed in seeds if (value := _at(_numbers(seed), path)) is not None]
+                for method, seeds in self.results.items()
+            }
 
         columns = [
             Column("accuracy, %", of("test", "accuracy"), True, 100),
@@ -109,7 +107,9 @@ class Comparison:
             Column("ECE, one temperature", of("test", "scaled", "ece"), False, digits=4),
             Column("entropy, bits", of("test", "scores", "entropy", "mean"), digits=3),
         ]
-        unknown = (name for each in self.results.values() for one in each for name in _numbers(one)["ood"])
+        unknown = (
+            name for seeds in self.results.values() for seed in seeds for name in _numbers(seed)["ood"]
+        )
         for name in dict.fromkeys(unknown):
             by = ("ood", name, "scores", "entropy")
             columns += [
@@ -132,12 +132,12 @@ class Comparison:
 
     def _own(self, method: str, name: str) -> list[float]:
         """Return the AUROC of the method's own score: credal width, mutual information or vacuity."""
-        found = []
-        for one in self.results[method]:
-            for score in ("credal width", "mutual information", "vacuity"):
-                value = _at(_numbers(one), ("ood", name, "scores", score, "auroc"))
-                found += [] if value is None else [value]
-        return found
+        values = (
+            _at(_numbers(seed), ("ood", name, "scores", score, "auroc"))
+            for seed in self.results[method]
+            for score in ("credal width", "mutual information", "vacuity")
+        )
+        return [value for value in values if value is not None]
 
     def to_markdown(self) -> str:
         """Return a Markdown table; bold marks leads larger than the standard deviations over seeds."""

@@ -103,16 +103,14 @@ class Conformal:
 
     def p_values(self, prediction: Prediction, *, smoothed: bool = False) -> Tensor:
         """Return the p-value of every class (n × N); smoothed p-values are uniform for the true class."""
-        strange = self._strange(prediction)
+        scores = self._scores(prediction)
         u = uniform_from_rows(prediction.probabilities, (self.seed or 0) + 2) if smoothed else None
         if not self.by_class:
-            return _p_values(strange, self.reference[0], None if u is None else u[:, None])
-        found = torch.empty_like(strange)
-        for c, reference in enumerate(self.reference):
-            found[:, c] = _p_values(strange[:, c].contiguous(), reference, u)
-        return found
+            return _p_values(scores, self.reference[0], None if u is None else u[:, None])
+        columns = zip(scores.unbind(1), self.reference, strict=True)
+        return torch.stack([_p_values(column, reference, u) for column, reference in columns], 1)
 
-    def _strange(self, prediction: Prediction) -> Tensor:
+    def _scores(self, prediction: Prediction) -> Tensor:
         seed = None if self.seed is None else self.seed + 1
         return nonconformity(prediction, self.score, seed=seed, **self.options).double()  # type: ignore[arg-type]
 
@@ -126,10 +124,10 @@ class Conformal:
             inside = self.p_values(prediction, smoothed=True) > alpha
         else:  # equivalent to p-values above alpha, but without computing them
             limits = torch.stack([_limit(reference, alpha) for reference in self.reference])
-            inside = self._strange(prediction) <= limits
+            inside = self._scores(prediction) <= limits
         if never_empty:
-            likeliest = torch.zeros_like(inside).scatter(1, prediction.labels[:, None], True)
-            inside = torch.where(inside.any(1, keepdim=True), inside, likeliest)
+            top = torch.zeros_like(inside).scatter(1, prediction.labels[:, None], True)
+            inside = torch.where(inside.any(1, keepdim=True), inside, top)
         return inside
 
     @staticmethod
@@ -158,14 +156,14 @@ def uniform_from_rows(rows: Tensor, seed: int) -> Tensor:
     An input therefore gets the same result in every batch, and different inputs get independent numbers.
 
     >>> rows = torch.tensor([[0.5, 0.5], [0.9, 0.1], [0.5, 0.5]])
-    >>> found = uniform_from_rows(rows, 0)
-    >>> bool(found[0] == found[2]), bool(found[0] == found[1])
+    >>> numbers = uniform_from_rows(rows, 0)
+    >>> bool(numbers[0] == numbers[2]), bool(numbers[0] == numbers[1])
     (True, False)
     """
     key = seed.to_bytes(8, "little", signed=True)
-    numbers = rows.detach().cpu().contiguous().numpy()
-    found = b"".join(hashlib.blake2b(row.tobytes(), digest_size=8, key=key).digest() for row in numbers)
-    return torch.from_numpy((np.frombuffer(found, np.uint64) >> np.uint64(11)) * 2.0**-53)
+    arrays = rows.detach().cpu().contiguous().numpy()
+    digests = b"".join(hashlib.blake2b(row.tobytes(), digest_size=8, key=key).digest() for row in arrays)
+    return torch.from_numpy((np.frombuffer(digests, np.uint64) >> np.uint64(11)) * 2.0**-53)
 
 
 def _p_values(values: Tensor, reference: Tensor, u: Tensor | None) -> Tensor:
@@ -182,7 +180,5 @@ def _p_values(values: Tensor, reference: Tensor, u: Tensor | None) -> Tensor:
 
 def _limit(reference: Tensor, alpha: float) -> Tensor:
     """Return the largest score whose p-value is above alpha."""
-    count = math.floor(
-        alpha * (len(reference) + 1) + 1e-9
-    )  # number of references that must be at least as high
+    count = math.floor(alpha * (len(reference) + 1) + 1e-9)  # references that must be at least as high
     return reference[-count] if count else torch.tensor(math.inf, dtype=torch.double)

@@ -26,11 +26,11 @@ class BatchPredictor(lightning.LightningModule):
 
     def predict_step(self, batch: Any, batch_idx: int) -> dict[str, Tensor]:  # noqa: D102
         inputs, labels = self.feed(batch)
-        found = self.predictor(inputs)
-        named = {"probabilities": found.probabilities, "digests": digests_of(inputs)}
-        named |= {f"scores.{name}": score for name, score in found.scores.items()}
-        more = {"lower": found.lower, "upper": found.upper, "negative": found.negative}
-        named |= {name: values for name, values in more.items() if values is not None}
+        prediction = self.predictor(inputs)
+        named = {"probabilities": prediction.probabilities, "digests": digests_of(inputs)}
+        named |= {f"scores.{name}": score for name, score in prediction.scores.items()}
+        optional = {name: getattr(prediction, name) for name in ("lower", "upper", "negative")}
+        named |= {name: values for name, values in optional.items() if values is not None}
         if labels is not None:
             labels = labels.cpu() if isinstance(labels, Tensor) else np.asarray(labels)
             named["labels"] = torch.as_tensor(labels)

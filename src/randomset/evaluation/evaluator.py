@@ -58,37 +58,37 @@ def evaluate(
     seed: int = 0,
     progress: bool | None = None,
 ) -> Evaluation:
-    """Measure a model on test data and on data that it does not know, in one pass over each.
+    """Evaluate a model on test data and out-of-distribution data, in one pass over each.
 
-    Data are a name or path of `randomset.data`, (inputs, labels), a data set of torch or of Hugging Face, or
-    batches such as a data loader's. Images of other sizes or colours than the test data's are converted,
-    bytes are divided by 255 where the test data are floats, and the result's remarks say so.
+    Data are a name or path of `randomset.data`, (inputs, labels), a torch or Hugging Face data set, or an
+    iterable of batches such as a data loader. Images whose size or colour differs from the test data's are
+    converted, and bytes are divided by 255 if the test data are floats; the result's remarks report this.
 
     Args:
-        model: a `RandomSetNetwork`, a module that gives logits, or a function from inputs to probabilities.
-        test: labelled data of the classes that the model knows.
-        ood: data that it does not know, by name; labels are not looked at.
+        model: a `RandomSetNetwork`, a module that returns logits, or a function from inputs to probabilities.
+        test: labelled data of the known classes.
+        ood: data of unknown classes, by name; labels are ignored.
         validation: labelled data to choose the threshold on.
-        calibration: labelled data for conformal sets, apart from training and validation data; without them,
+        calibration: labelled data for conformal sets, separate from training and validation data; by default,
             the validation data.
-        classes: the names of the classes, in label order; a `RandomSetNetwork` has them.
-        score: the uncertainty that the threshold is on.
-        keep: the share of known inputs that the threshold keeps.
-        threshold: one that was chosen before, instead.
-        alpha: how often a conformal set may miss the true class.
-        bins: of the calibration error.
-        noise: scales of noise to try on images, such as `randomset.evaluation.sweeps.NOISE`.
-        rotation: ranges of angles to turn images by, such as `randomset.evaluation.sweeps.ROTATION`.
-        attacks: the ε of adversarial attacks, such as `randomset.evaluation.robustness.EPSILONS`.
-        surrogate: a softmax model whose adversarial images are tried, too.
-        autoattack: the ε at which AutoAttack is run.
-        samples: how many test inputs noise, rotation and attacks are tried on.
-        timing: whether to measure how long predictions take.
-        batch_size: inputs that go through the model at once.
-        workers: processes that read a data set; None means two, on systems where this is safe.
-        devices: processes that predict, through Lightning.
-        seed: of everything that is random.
-        progress: whether to show bars; None shows them on a terminal.
+        classes: the names of the classes, in label order; by default, the model's.
+        score: the uncertainty score to choose the threshold on.
+        keep: the share of known inputs that the threshold accepts.
+        threshold: a threshold chosen previously, instead.
+        alpha: the share of conformal sets that may miss the true class.
+        bins: number of bins of the calibration error.
+        noise: scales of noise to add to images, such as `randomset.evaluation.sweeps.NOISE`.
+        rotation: ranges of angles to rotate images by, such as `randomset.evaluation.sweeps.ROTATION`.
+        attacks: values of ε for adversarial attacks, such as `randomset.evaluation.robustness.EPSILONS`.
+        surrogate: a softmax model whose adversarial images are transferred to the model.
+        autoattack: values of ε for AutoAttack.
+        samples: number of test inputs for noise, rotation and attacks.
+        timing: whether to measure the prediction time.
+        batch_size: inputs per batch.
+        workers: processes that read a data set; by default two, on systems where this is safe.
+        devices: number of processes that predict, with Lightning.
+        seed: seed of all random numbers.
+        progress: whether to show progress bars; by default, on a terminal.
 
     >>> import torch
     >>> generator = torch.Generator().manual_seed(0)
@@ -150,11 +150,11 @@ def evaluate(
     for name, data in (ood or {}).items():
         others[name] = _apart(predictions_of(predictor, data, name, **shared), tested)
 
-    def beside(data: Any, name: str) -> Outcome:
+    def held_out(data: Any, name: str) -> Outcome:
         return _apart(predictions_of(predictor, data, name, labelled=True, **shared), tested)
 
-    held = None if validation is None else beside(validation, "validation")
-    kept_back = held if calibration is None else beside(calibration, "calibration")
+    held = None if validation is None else held_out(validation, "validation")
+    calibrating = held if calibration is None else held_out(calibration, "calibration")
     numbers: dict[str, Any] = {
         "classes": list(known),
         "test": test_section(tested, bins),
@@ -170,20 +170,20 @@ def evaluate(
         threshold = Threshold.keeping(keep, held.prediction.scores[score], score)
     if threshold is not None:
         numbers["threshold"] = threshold_section(threshold, tested, others, held if fitted else None)
-    if kept_back is not None:
-        numbers["conformal"] = conformal_section(kept_back, tested, alpha, seed)
+    if calibrating is not None:
+        numbers["conformal"] = conformal_section(calibrating, tested, alpha, seed)
     if changed:
         if tested.kept is None:
             raise ShapeError("noise, rotation, attacks and timing require tensor inputs")
-        images, labels = tested.kept
+        images, targets = tested.kept
         if noise or rotation:
             options: dict[str, Any] = {"seed": seed, "batch_size": batch_size, "progress": progress}
-            numbers |= corruption_rows(predictor, images, labels, noise, rotation, **options)
+            numbers |= corruption_rows(predictor, images, targets, noise, rotation, **options)
         if attacks or autoattack:
             numbers["attacks"] = attack_rows(
                 model,
                 images,
-                labels,
+                targets,
                 attacks,
                 surrogate=surrogate,
                 auto=autoattack,
@@ -193,18 +193,16 @@ def evaluate(
         numbers["changed_samples"] = len(images)
         if timing:
             numbers["timing"] = measure_time(model, images, batch_size=batch_size)
-    everything = [tested, *others.values(), *([] if held is None else [held])]
-    if kept_back is not None and kept_back is not held:
-        everything.append(kept_back)
-    numbers["left_out"] = {one.name: list(one.left_out) for one in everything if one.left_out}
-    numbers["remarks"] = [f"{one.name}: {remark}" for one in everything for remark in one.remarks]
-    if kept_back is not None:
-        numbers["remarks"] += _conformal_remarks(kept_back, kept_back is held, alpha, len(known))
-    return Evaluation(
-        numbers,
-        {one.name: one.prediction for one in everything},
-        {one.name: one.labels for one in everything if one.labels is not None},
-    )
+    outcomes = [tested, *others.values(), *([] if held is None else [held])]
+    if calibrating is not None and calibrating is not held:
+        outcomes.append(calibrating)
+    numbers["left_out"] = {outcome.name: list(outcome.left_out) for outcome in outcomes if outcome.left_out}
+    numbers["remarks"] = [f"{outcome.name}: {remark}" for outcome in outcomes for remark in outcome.remarks]
+    if calibrating is not None:
+        numbers["remarks"] += _conformal_remarks(calibrating, calibrating is held, alpha, len(known))
+    predictions = {outcome.name: outcome.prediction for outcome in outcomes}
+    labels = {outcome.name: outcome.labels for outcome in outcomes if outcome.labels is not None}
+    return Evaluation(numbers, predictions, labels)
 
 
 def _conformal_remarks(calibration: Outcome, shared: bool, alpha: float, classes: int) -> list[str]:
@@ -212,21 +210,21 @@ def _conformal_remarks(calibration: Outcome, shared: bool, alpha: float, classes
     assert calibration.labels is not None
     needed = math.ceil(1 / alpha - 1e-9) - 1
     fewest = int(torch.bincount(calibration.labels, minlength=classes).min())
-    said = []
+    remarks = []
     if shared:
-        said.append(
+        remarks.append(
             "conformal: calibrated on the validation data; separate calibration data give a strict guarantee"
         )
     if len(calibration) < needed:
-        said.append(
+        remarks.append(
             f"conformal: {len(calibration)} inputs; with fewer than {needed}, every set contains all classes"
         )
     elif fewest < needed:
-        said.append(
+        remarks.append(
             f"conformal: {len(calibration)} inputs, {fewest} of the rarest class; class-conditional sets "
             f"always contain a class with fewer than {needed}"
         )
-    return said
+    return remarks
 
 
 def _apart(other: Outcome, tested: Outcome) -> Outcome:
@@ -234,12 +232,12 @@ def _apart(other: Outcome, tested: Outcome) -> Outcome:
 
     If test inputs contain duplicates, as tables of small integers do, matches may be coincidental.
     """
-    there = {tuple(row) for row in tested.digests.tolist()} - {(0, 0)}
-    same = torch.tensor([tuple(row) in there for row in other.digests.tolist()])
+    known = set(tested.digests.tolist()) - {0}
+    same = torch.tensor([digest in known for digest in other.digests.tolist()])
     count = int(same.sum())
     if not count:
         return other
-    if len(there) < 0.99 * len(tested):
+    if len(known) < 0.99 * len(tested):
         remark = f"{count} of {len(other)} inputs equal a test input, but the test data contain duplicates"
         return replace(other, remarks=(*other.remarks, remark))
     if count > 0.01 * len(other):

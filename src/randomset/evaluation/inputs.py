@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sized
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +14,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset, default_collate
 from randomset._core.batches import split_batch, usual_workers
 from randomset.backbones.inputs import InputSpec
 from randomset.data.datasets import HuggingFaceDataset, is_huggingface
+from randomset.data.digests import sample_digests
 from randomset.data.images import pixels_from_pil
 from randomset.errors import RandomSetError, ShapeError
 
@@ -138,23 +138,14 @@ def collated(rows: list[Any]) -> Any:
 
 
 def digests_of(inputs: Any) -> Tensor:
-    """Return a 128-bit hash per input (n × 2); uint8 and pixels in [0, 1] give the same hash.
+    """Return a 64-bit digest of each input (n), 0 for a constant one: see `data.digests.sample_digests`.
 
-    >>> one = torch.tensor([[0, 255], [7, 7]], dtype=torch.uint8)
-    >>> bool((digests_of(one) == digests_of(one.float() / 255)).all())
+    >>> pixels = torch.tensor([[0, 255], [7, 7]], dtype=torch.uint8)
+    >>> bool((digests_of(pixels) == digests_of(pixels.float() / 255)).all())
     True
     """
     if isinstance(inputs, Mapping):
         return torch.stack([digests_of(value) for value in inputs.values()]).sum(0)
-    if isinstance(inputs, Tensor):
-        numbers = inputs.detach().cpu()
-        numbers = numbers.float() / 255 if numbers.dtype == torch.uint8 else numbers.to(torch.float32)
-        rows: Iterable[bytes] = (row.tobytes() for row in numbers.contiguous().numpy())
-        flat = numbers.reshape(len(numbers), -1)
-        constant = (flat == flat[:, :1]).all(1) & (flat.shape[1] > 1)
-    else:
-        rows = (str(value).encode() for value in inputs)
-        constant = torch.zeros(len(inputs), dtype=torch.bool)
-    found = b"".join(hashlib.blake2b(row, digest_size=16).digest() for row in rows)
-    numbers = torch.from_numpy(np.frombuffer(found, np.int64).reshape(-1, 2).copy())
-    return numbers.masked_fill(constant[:, None], 0)  # ignore constant images: they occur in many data sets
+    rows = inputs.reshape(len(inputs), -1) if isinstance(inputs, Tensor) else map(str, inputs)
+    numbers = [int(digest or "0", 16) for digest in sample_digests(rows)]
+    return torch.from_numpy(np.array(numbers, np.uint64).view(np.int64))

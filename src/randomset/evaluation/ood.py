@@ -37,8 +37,8 @@ class Detection:
 def detection(known: Tensor, unknown: Tensor) -> Detection:
     """Evaluate a score (higher means more uncertain) on known (n) and unknown (m) inputs.
 
-    >>> found = detection(torch.tensor([0.1, 0.2, 0.4]), torch.tensor([0.3, 0.9]))
-    >>> round(found.auroc, 4), round(found.fpr95, 4)
+    >>> result = detection(torch.tensor([0.1, 0.2, 0.4]), torch.tensor([0.3, 0.9]))
+    >>> round(result.auroc, 4), round(result.fpr95, 4)
     (0.8333, 0.3333)
     """
     from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve

@@ -19,13 +19,7 @@ from randomset._core.torchvision import import_torchvision_first
 from randomset.backbones.inputs import InputSpec
 from randomset.data.datasets import class_names, is_huggingface
 from randomset.data.sources import Source, load_source
-from randomset.errors import (
-    InvalidBeliefError,
-    LabelError,
-    MissingPackageError,
-    RandomSetError,
-    ShapeError,
-)
+from randomset.errors import InvalidBeliefError, LabelError, MissingPackageError, RandomSetError, ShapeError
 from randomset.evaluation.inputs import Feed, Rows, batches_of, count_of, digests_of
 from randomset.evaluation.predictor import Prediction, Predictor
 
@@ -36,7 +30,7 @@ __all__ = ["Outcome", "predictions_of"]
 class Outcome:
     """Predictions and labels of one data set.
 
-    `digests` (n × 2) are hashes of the inputs, `kept` holds some of the inputs with their labels, `remarks`
+    `digests` (n) are hashes of the inputs, `kept` holds some of the inputs with their labels, `remarks`
     describe conversions of the inputs, and `left_out` has the indices of dropped inputs.
     """
 
@@ -107,16 +101,18 @@ def predictions_of(
     batches, total, samples = batches_of(data, batch_size, workers, name)
     if devices > 1:
         parts = _on_devices(predictor, batches, feed, devices, name)
-        layout, some = _peek(batches, feed), None
+        layout, sample = _peek(batches, feed), None
     else:
         keeping = _chosen(samples, keep, seed)
-        parts, layout, some = _in_turn(predictor, batches, feed, total, name, keeping, labelled, progress)
+        parts, layout, sample = _one_by_one(
+            predictor, batches, feed, total, name, keeping, labelled, progress
+        )
     prediction = Prediction.concatenate([part[0] for part in parts])
     labels = None
     if labelled:
-        labels, said = _joined([part[1] for part in parts], len(prediction), name, own, known)
-        remarks, classes = (*remarks, *said), classes or own
-    kept = None if some is None or labels is None else (some[0], labels[some[1]])
+        labels, more = _joined([part[1] for part in parts], len(prediction), name, own, known)
+        remarks, classes = (*remarks, *more), classes or own
+    kept = None if sample is None or labels is None else (sample[0], labels[sample[1]])
     digests = torch.cat([part[2] for part in parts])
     return Outcome(name, prediction, labels, digests, layout, (*remarks, *feed.remarks), kept, classes)
 
@@ -124,7 +120,7 @@ def predictions_of(
 _Part = tuple[Prediction, Any, Tensor]
 
 
-def _in_turn(
+def _one_by_one(
     predictor: Predictor,
     batches: Iterable[Any],
     feed: Feed,
@@ -193,30 +189,30 @@ def _joined(
         raise LabelError(f"{name} has no labels", expected="(inputs, labels) in every batch")
     arrays = [np.asarray(part) for part in labels]
     if arrays[0].dtype.kind in "OUS":
-        codes, _ = encoded_labels(np.concatenate(arrays), count, known or own or None, at_least=1)
-        return torch.from_numpy(codes), []
-    found = torch.cat([torch.as_tensor(array) for array in arrays])
-    if found.dim() == 2 and found.dtype == torch.bool and bool((found.sum(1) == 1).all()):
-        found = found.int().argmax(1)  # set-valued labels with one class each
-    if found.dim() != 1 or len(found) != count or found.is_floating_point():
+        encoded, _ = encoded_labels(np.concatenate(arrays), count, known or own or None, at_least=1)
+        return torch.from_numpy(encoded), []
+    codes = torch.cat([torch.as_tensor(array) for array in arrays])
+    if codes.dim() == 2 and codes.dtype == torch.bool and bool((codes.sum(1) == 1).all()):
+        codes = codes.int().argmax(1)  # set-valued labels with one class each
+    if codes.dim() != 1 or len(codes) != count or codes.is_floating_point():
         raise LabelError(
             f"the labels of {name} are not class indices",
-            got=f"{found.dtype} of shape {tuple(found.shape)} for {count} inputs",
+            got=f"{codes.dtype} of shape {tuple(codes.shape)} for {count} inputs",
             expected="one class index per input",
             remedy="Set-valued labels cannot be evaluated: test on data with a single label per input "
             "(--test SOURCE)"
-            if found.dim() > 1
+            if codes.dim() > 1
             else "",
         )
     if not own or not known or own == known:
-        return found.long(), []
+        return codes.long(), []
     if all(label in known for label in own):
         order = torch.tensor([known.index(label) for label in own])
-        if not 0 <= int(found.min()) <= int(found.max()) < len(own):
-            raise LabelError(f"label of {name} out of range", got=int(found.max()))
-        return order[found.long()], []
+        if not 0 <= int(codes.min()) <= int(codes.max()) < len(own):
+            raise LabelError(f"label of {name} out of range", got=int(codes.max()))
+        return order[codes.long()], []
     if len(own) == len(known):
-        return found.long(), ["its class names differ from the model's; classes are matched by order"]
+        return codes.long(), ["its class names differ from the model's; classes are matched by order"]
     raise LabelError(
         f"the classes of {name} do not match the model's",
         got=", ".join(own[:5]),
@@ -258,7 +254,7 @@ def _on_devices(predictor: Predictor, batches: Any, feed: Feed, devices: int, na
             got=type(batches).__name__,
             expected="tensors, a data set or a data loader",
         )
-    found = in_processes(BatchPredictor(predictor, feed), batches, devices, enable_progress_bar=False)
-    scores = {key[7:]: value for key, value in found.items() if key.startswith("scores.")}
-    bounds = [found.get(side) for side in ("lower", "upper", "negative")]
-    return [(Prediction(found["probabilities"], scores, *bounds), found.get("labels"), found["digests"])]
+    named = in_processes(BatchPredictor(predictor, feed), batches, devices, enable_progress_bar=False)
+    scores = {key[7:]: value for key, value in named.items() if key.startswith("scores.")}
+    bounds = [named.get(side) for side in ("lower", "upper", "negative")]
+    return [(Prediction(named["probabilities"], scores, *bounds), named.get("labels"), named["digests"])]

@@ -1,4 +1,4 @@
-"""The one door through which every model is measured: inputs in, a `Prediction` out."""
+"""Predictors: a common interface to every kind of model, from inputs to a `Prediction`."""
 
 from __future__ import annotations
 
@@ -41,22 +41,24 @@ class Predictor:
         return as_prediction(_function(self.model)(inputs))
 
 
-def as_prediction(found: Any) -> Prediction:
-    """Turn what a model returned into a `Prediction` on the CPU.
+def as_prediction(output: Any) -> Prediction:
+    """Convert the output of a model to a `Prediction` on the CPU.
 
-    That is a `Prediction`, a `RandomSet`, probabilities (n × N), or (probabilities, scores by name).
+    Outputs are a `Prediction`, a `RandomSet`, probabilities (n × N), or (probabilities, scores by name).
     """
-    if isinstance(found, (Prediction, RandomSet)):
-        return Prediction.of(found)
-    p, scores = found if isinstance(found, tuple) else (found, {})
+    if isinstance(output, (Prediction, RandomSet)):
+        return Prediction.of(output)
+    p, scores = output if isinstance(output, tuple) else (output, {})
     return Prediction(_numbers(p), {name: _numbers(score) for name, score in scores.items()})
 
 
 @torch.no_grad()
 def _from_logits(model: nn.Module, inputs: Any) -> Prediction:
-    some = next(model.parameters(), torch.zeros(()))
+    parameter = next(model.parameters(), torch.zeros(()))
     with evaluating(model):
-        logits = feature_tensor(call_with(model, moved(as_floating(inputs, some.dtype), some.device)))
+        logits = feature_tensor(
+            call_with(model, moved(as_floating(inputs, parameter.dtype), parameter.device))
+        )
     return Prediction(logits.float().softmax(1).cpu())
 
 
@@ -70,14 +72,14 @@ def _function(model: Any) -> Callable[[Any], Any]:
 
 def _numbers(values: Any) -> Tensor:
     """Convert to a tensor on the CPU, without gradients, in a precision that NumPy has."""
-    found = values.detach().cpu() if isinstance(values, Tensor) else torch.as_tensor(np.asarray(values))
-    if not found.is_floating_point():
-        return found.double()
-    return found.float() if found.dtype.itemsize < 4 else found
+    tensor = values.detach().cpu() if isinstance(values, Tensor) else torch.as_tensor(np.asarray(values))
+    if not tensor.is_floating_point():
+        return tensor.double()
+    return tensor.float() if tensor.dtype.itemsize < 4 else tensor
 
 
 def random_set_predictor(network: Classifier, *, calibrated: bool = True) -> Predictor:
-    """Measure a random-set network, with or without its calibration."""
+    """Return a predictor for a random-set network, with or without its calibration."""
     return Predictor(network, {"calibrated": calibrated})
 
 
@@ -96,7 +98,7 @@ def softmax_predictor(model: nn.Module) -> Predictor:
 
 
 def as_predictor(model: Any) -> Predictor:
-    """Measure anything: a classifier, a module that returns logits, an estimator, or any function.
+    """Return a predictor for a classifier, a module that returns logits, an estimator, or any function.
 
     A function takes inputs and returns probabilities, or (probabilities, scores by name).
 

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+import randomset
 from randomset._core.files import expanded, read_document, replacing
 from randomset.data.arrays import read_arrays
 from randomset.errors import FileFormatError, MissingPackageError, RandomSetError
@@ -69,11 +70,11 @@ class Evaluation:
 
         `scores` is the checksum of the matching scores file.
         """
-        import randomset
-
         content = {"format": _FORMAT, "version": _VERSION, "randomset": randomset.__version__}
         content |= {} if scores is None else {"scores": scores}
-        text = json.dumps(sayable({**content, **self.numbers}), indent=1, ensure_ascii=False, allow_nan=False)
+        text = json.dumps(
+            json_safe({**content, **self.numbers}), indent=1, ensure_ascii=False, allow_nan=False
+        )
         return _written(text + "\n", path)
 
     def to_markdown(self, path: str | Path | None = None) -> str:
@@ -148,9 +149,7 @@ class Evaluation:
         paths = [folder / name for name in _FILES]
         self.save_scores(paths[2])
         self.to_markdown(paths[1])
-        self.to_json(
-            paths[0], _checksum(paths[2])
-        )  # written last: if it exists, the other files are complete
+        self.to_json(paths[0], _checksum(paths[2]))  # written last: if it exists, the others are complete
         return paths
 
     @classmethod
@@ -167,9 +166,9 @@ class Evaluation:
                 remedy="Evaluate again",
             )
         try:
-            found = cls(numbers, *_restored(scores))
-            found.to_markdown(), found.summary  # check that all metrics are present and valid
-            _check_lengths(found)
+            result = cls(numbers, *_restored(scores))
+            result.to_markdown(), result.summary  # check that all metrics are present and valid
+            _check_lengths(result)
         except RandomSetError:
             raise
         except Exception as error:  # missing or malformed content can raise anything
@@ -178,7 +177,7 @@ class Evaluation:
                 got=f"{folder}: {error!r:.100}",
                 remedy="Evaluate again",
             ) from None
-        return found
+        return result
 
     def _arrays(self) -> dict[str, Any]:
         first = next(iter(self.predictions.values()))
@@ -204,8 +203,8 @@ def _restored(path: Path) -> tuple[dict[str, Prediction], dict[str, Tensor]]:
     predictions, labels = {}, {}
     for name in titles["sets"].tolist():
         keys = [f"{name}.{part}" for part in _PARTS]
-        found = read_arrays(path, tuple(keys), needed=tuple(keys[:2]))
-        p, scores, own, *bounds = (torch.from_numpy(found[key]) if key in found else None for key in keys)
+        arrays = read_arrays(path, tuple(keys), needed=tuple(keys[:2]))
+        p, scores, own, *bounds = (torch.from_numpy(arrays[key]) if key in arrays else None for key in keys)
         assert p is not None
         assert scores is not None
         named = dict(zip(titles["scores"].tolist(), scores.unbind(1), strict=True))
@@ -215,18 +214,18 @@ def _restored(path: Path) -> tuple[dict[str, Prediction], dict[str, Tensor]]:
     return predictions, labels
 
 
-def _check_lengths(found: Evaluation) -> None:
+def _check_lengths(result: Evaluation) -> None:
     """Raise if predictions have inconsistent shapes or class names are not strings."""
-    "".join(found.classes).encode()
-    if "test" not in found.predictions:
-        raise FileFormatError("the scores file has no test data", got=", ".join(found.predictions))
-    for name, prediction in found.predictions.items():
-        whole = (len(prediction), len(found.classes))
+    "".join(result.classes).encode()
+    if "test" not in result.predictions:
+        raise FileFormatError("the scores file has no test data", got=", ".join(result.predictions))
+    for name, prediction in result.predictions.items():
+        whole = (len(prediction), len(result.classes))
         tables = (prediction.probabilities, prediction.lower, prediction.upper)
         columns = (*prediction.scores.values(), prediction.negative)
         right = all(each is None or tuple(each.shape) == whole for each in tables)
         right &= all(each is None or tuple(each.shape) == whole[:1] for each in columns)
-        labels = found.labels.get(name)  # set-valued labels are 2-D
+        labels = result.labels.get(name)  # set-valued labels are 2-D
         if not right or (labels is not None and tuple(labels.shape) not in (whole, whole[:1])):
             raise FileFormatError("inconsistent shapes in the scores file", got=f"scores of {name}")
 
@@ -239,12 +238,12 @@ def _checksum(path: Path) -> str | None:
         return None
 
 
-def sayable(value: Any) -> Any:
+def json_safe(value: Any) -> Any:
     """Replace NaN and infinity, which JSON does not support, with None in nested mappings and lists."""
     if isinstance(value, Mapping):
-        return {name: sayable(part) for name, part in value.items()}
+        return {name: json_safe(part) for name, part in value.items()}
     if isinstance(value, (list, tuple)):
-        return [sayable(part) for part in value]
+        return [json_safe(part) for part in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

@@ -1,4 +1,4 @@
-"""Robustness to adversarial attacks: the paper's, and stronger ones that a flat loss cannot stop."""
+"""Robustness to adversarial attacks: those of the paper, and stronger ones that a flat loss cannot stop."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from randomset.errors import MissingPackageError, RandomSetError
 from randomset.evaluation.attacks import Objective, cross_entropy_objective, fgsm, margin_objective, pgd
 from randomset.evaluation.predictor import Predictor, as_predictor
 from randomset.evaluation.sweeps import measured, pixels_of
+from randomset.evaluation.tables import ALL_ATTACKS, TRANSFER
 from randomset.models.base import Classifier
 from randomset.models.loss import belief_objective, logit_objective
 
@@ -39,26 +40,26 @@ def attack_rows(
     batch_size: int = 250,
     progress: bool | None = None,
 ) -> list[Row]:
-    """Measure a model on images in [0, 1] that were changed by at most ε in every pixel to fool it.
+    """Evaluate a model on adversarial images, whose pixels in [0, 1] differ by at most ε from the originals.
 
     The paper's attacks come first: FGSM, and PGD with 10 steps of 1/255 from the image itself, on the model's
-    own loss, for a random-set network also with the loss clipped at 1e-7. Then come attacks that a flat loss
-    cannot stop: PGD with random restarts on the margin of log BetP and on belief logits; transfer of PGD's
-    images from `surrogate`, a softmax model; AutoAttack's standard set on log BetP, at the ε in `auto`. The
-    last rows count a sample as correct only if it withstands all of them.
+    own loss and, for random-set networks, on the loss clipped at 1e-7. They are followed by attacks that a
+    flat loss cannot stop: PGD with random restarts on the margin of log BetP and on belief logits; PGD images
+    transferred from `surrogate`, a softmax model; and AutoAttack's standard set on log BetP, for every ε in
+    `auto`. The last rows count a sample as correct only if it withstands all attacks.
 
     Args:
-        model: a `RandomSetNetwork`, or a module that gives logits.
+        model: a `RandomSetNetwork`, or a module that returns logits.
         images: (n × C × H × W), bytes or floats in [0, 1].
         labels: their classes (n).
-        epsilons: the largest changes, where pixels go from 0 to 1.
-        surrogate: a softmax model of the same data, whose adversarial images are tried, too.
-        auto: the ε at which to run AutoAttack, of package `pyautoattack`.
-        steps: of the attacks with restarts.
-        restarts: random starts of the same.
-        seed: of these starts.
-        batch_size: images that are attacked at once.
-        progress: whether to show a bar; None shows it on a terminal.
+        epsilons: values of ε.
+        surrogate: a softmax model trained on the same data, whose adversarial images are transferred.
+        auto: values of ε for AutoAttack, of package `pyautoattack`.
+        steps: number of steps of the attacks with restarts.
+        restarts: number of random starts.
+        seed: seed of the random starts.
+        batch_size: images per batch.
+        progress: whether to show a progress bar; by default, on a terminal.
     """
     if not isinstance(model, nn.Module):
         raise RandomSetError(
@@ -72,9 +73,9 @@ def attack_rows(
     clean = _right(predictor, pixels, labels)
     standing = dict.fromkeys((*epsilons, *auto), clean)
     rows: list[Row] = [{"attack": "none", "epsilon": 0.0} | measured(predictor, pixels, labels)]
-    other = nn.Identity() if surrogate is None else surrogate
+    source = nn.Identity() if surrogate is None else surrogate
     bar = progress_bar("attacking", len(work) * len(pixels), progress)
-    with evaluating(model), evaluating(other), bar as advance:
+    with evaluating(model), evaluating(source), bar as advance:
         for name, attack, epsilon in work:
             parts = []
             for x, y in zip(pixels.split(batch_size), labels.split(batch_size), strict=True):
@@ -84,7 +85,7 @@ def attack_rows(
             standing[epsilon] = standing[epsilon] & _right(predictor, changed, labels)
             rows.append({"attack": name, "epsilon": epsilon} | measured(predictor, changed, labels))
     for epsilon, right in standing.items():
-        rows.append({"attack": "all of them", "epsilon": epsilon, "accuracy": right.double().mean().item()})
+        rows.append({"attack": ALL_ATTACKS, "epsilon": epsilon, "accuracy": right.double().mean().item()})
     return rows
 
 
@@ -127,7 +128,7 @@ def _plan(
     if surrogate is not None:
         transfer = strong(cross_entropy_objective(surrogate))
         home = next((p.device for p in surrogate.parameters()), torch.device("cpu"))
-        plan["transfer of PGD from a softmax twin"] = lambda x, y, e: transfer(x.to(home), y.to(home), e)
+        plan[TRANSFER] = lambda x, y, e: transfer(x.to(home), y.to(home), e)
     return plan
 
 
@@ -158,13 +159,13 @@ def _autoattack(model: nn.Module, seed: int) -> Attack:
                 remedy="Omit it; PGD works with any number of classes",
             )
         logging.getLogger("auto-attack").setLevel(logging.ERROR)
-        found = AutoAttack(
+        suite = AutoAttack(
             logits, norm="Linf", eps=epsilon, version="standard", device=images.device, seed=seed
         )
-        found.verbose = False
-        found.apgd_targeted.n_target_classes = found.fab.n_target_classes = min(9, outputs - 1)
+        suite.verbose = False
+        suite.apgd_targeted.n_target_classes = suite.fab.n_target_classes = min(9, outputs - 1)
         with torch.random.fork_rng(devices=[]):
-            changed, _ = found.run_standard_evaluation(images, labels, batch_size=len(images))
+            changed, _ = suite.run_standard_evaluation(images, labels, batch_size=len(images))
         # Project back onto the ball: rounding can leave it.
         changed = torch.minimum(torch.maximum(changed, images - epsilon), images + epsilon)
         return changed.clamp(0, 1).detach()

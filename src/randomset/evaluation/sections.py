@@ -81,37 +81,29 @@ def ood_section(tested: Outcome, others: dict[str, Outcome], held: Outcome | Non
     """Out-of-distribution detection by every score; ranks are relative to the validation inputs."""
     reference = (held or tested).prediction.scores
     known = {**tested.prediction.scores, RANKS: rank_average(reference, tested.prediction.scores)}
-    found = {}
+    section = {}
     for name, other in others.items():
         scores = {**other.prediction.scores, RANKS: rank_average(reference, other.prediction.scores)}
-        measured = {one: detection(known[one], scores[one]) for one in scores}
-        found[name] = {
-            "samples": len(other),
-            "scores": {
-                one: {
-                    **{
-                        key: value
-                        for key, value in dataclasses.asdict(each).items()
-                        if "known" != key != "unknown"
-                    },
-                    "known": dict(zip(("mean", "std"), each.known, strict=True)),
-                    "unknown": dict(zip(("mean", "std"), each.unknown, strict=True)),
-                }
-                for one, each in measured.items()
-            },
-        }
-    return found
+        measured = {}
+        for score, values in scores.items():
+            numbers = dataclasses.asdict(detection(known[score], values))
+            moments = {
+                key: dict(zip(("mean", "std"), numbers[key], strict=True)) for key in ("known", "unknown")
+            }
+            measured[score] = {**numbers, **moments}
+        section[name] = {"samples": len(other), "scores": measured}
+    return section
 
 
 def selective_section(tested: Outcome) -> dict[str, Any]:
     """Selective prediction by every score: accuracy when the most uncertain inputs are rejected."""
     right = tested.prediction.labels == _labels(tested)
-    found = {}
+    section = {}
     for name, values in tested.prediction.scores.items():
         curve = risk_coverage(values, right)
         accuracy = {f"{share:.0%}": value for share, value in curve.accuracy_at().items()}
-        found[name] = {"aurc": curve.area, "accuracy_at": accuracy}
-    return found
+        section[name] = {"aurc": curve.area, "accuracy_at": accuracy}
+    return section
 
 
 def decisions_section(tested: Outcome) -> dict[str, Any]:

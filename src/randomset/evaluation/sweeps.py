@@ -64,9 +64,9 @@ def corruption_rows(
 
 def measured(predictor: Predictor, images: Tensor, labels: Tensor, batch_size: int = 256) -> Row:
     """Return the accuracy and the mean of every uncertainty score."""
-    found = Prediction.concatenate([predictor(part) for part in images.split(batch_size)])
-    right = (found.labels == labels).double().mean().item()
-    return {"accuracy": right} | {name: score.double().mean().item() for name, score in found.scores.items()}
+    prediction = Prediction.concatenate([predictor(part) for part in images.split(batch_size)])
+    means = {name: score.double().mean().item() for name, score in prediction.scores.items()}
+    return {"accuracy": (prediction.labels == labels).double().mean().item()} | means
 
 
 def pixels_of(images: Tensor) -> Tensor:

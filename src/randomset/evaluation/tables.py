@@ -6,9 +6,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from randomset.evaluation.units import with_unit
+__all__ = ["UNITS", "Table", "summary_of", "tables_of", "with_unit"]
 
-__all__ = ["Table", "summary_of", "tables_of"]
+ALL_ATTACKS, TRANSFER = "all of them", "transfer of PGD from a softmax twin"  # as stored in evaluation.json
+_TITLES = {ALL_ATTACKS: "all attacks", TRANSFER: "transfer of PGD from a softmax model"}
+UNITS = {"entropy": "bits", "non-specificity": "bits", "mutual information": "bits"}
+"""All other scores are dimensionless: shares or differences of probabilities."""
+
+
+def with_unit(score: str, shown: str | None = None) -> str:
+    """Return the name of a score, or the name to show instead, with its unit.
+
+    >>> with_unit("entropy"), with_unit("credal width")
+    ('entropy, bits', 'credal width')
+    """
+    name = score if shown is None else shown
+    return f"{name}, {UNITS[score]}" if score in UNITS else name
 
 
 @dataclass(frozen=True)
@@ -67,10 +80,10 @@ def summary_of(numbers: dict[str, Any]) -> list[str]:
         f"{test['ece']:.4f}, mean entropy {test['scores']['entropy']['mean']:.3f} bits."
     ]
     threshold = numbers.get("threshold")
-    for name, found in numbers["ood"].items():
-        scores = [one for one in ("entropy", "credal width") if one in found["scores"]]
-        told = " and ".join(f"{found['scores'][one]['auroc']:.3f} by {one}" for one in scores)
-        lines.append(f"Detecting {found['samples']} inputs of {name}: AUROC {told}.")
+    for name, measured in numbers["ood"].items():
+        scores = [score for score in ("entropy", "credal width") if score in measured["scores"]]
+        areas = " and ".join(f"{measured['scores'][score]['auroc']:.3f} by {score}" for score in scores)
+        lines.append(f"Detecting {measured['samples']} inputs of {name}: AUROC {areas}.")
     if threshold is not None:
         kept, stopped = _share(threshold["kept"]), threshold["detected"]
         lines.append(
@@ -86,7 +99,7 @@ def summary_of(numbers: dict[str, Any]) -> list[str]:
             f"the inputs (target: {wanted:.0%}), with {row['size']:.2f} classes on average."
         )
     if "attacks" in numbers:
-        worst = [row for row in numbers["attacks"] if row["attack"] == "all of them"][-1]
+        worst = [row for row in numbers["attacks"] if row["attack"] == ALL_ATTACKS][-1]
         lines.append(
             f"Under all attacks with ε = {worst['epsilon']:g}: accuracy {_share(worst['accuracy'])}."
         )
@@ -125,11 +138,11 @@ def _test(test: dict[str, Any]) -> Table:
 
 def _ood(ood: dict[str, Any]) -> Table:
     rows = []
-    for name, found in ood.items():
-        for score, value in found["scores"].items():
+    for name, measured in ood.items():
+        for score, value in measured["scores"].items():
             cells = [_number(value[key]) for key in ("auroc", "auprc", "auprc_known", "fpr95", "error")]
             cells += [_spread(value["known"]), _spread(value["unknown"])]
-            rows.append((f"{name} ({found['samples']})", with_unit(score), *cells))
+            rows.append((f"{name} ({measured['samples']})", with_unit(score), *cells))
     columns = (
         "unknown inputs",
         "score",
@@ -224,20 +237,15 @@ def _conformal(conformal: dict[str, Any]) -> Table:
 
 def _levels(title: str, rows: Sequence[dict[str, Any]], samples: int) -> Table:
     scores = [name for name in rows[0] if name not in ("level", "accuracy")]
-    found = []
+    body = []
     for row in rows:
-        level = row["level"]
-        text = (
-            "none"
-            if level is None
-            else f"{level:g}"
-            if title == "Noise"
-            else f"{level[0]:g}° to {level[1]:g}°"
-        )
-        found.append((text, _share(row["accuracy"]), *(_number(row[name]) for name in scores)))
+        level, text = row["level"], "none"
+        if level is not None:
+            text = f"{level:g}" if title == "Noise" else f"{level[0]:g}° to {level[1]:g}°"
+        body.append((text, _share(row["accuracy"]), *(_number(row[name]) for name in scores)))
     first = "standard deviation" if title == "Noise" else "angle"
     columns = (first, "accuracy", *(f"mean {with_unit(name)}" for name in scores))
-    return Table(f"{title}, {samples} test inputs", columns, tuple(found))
+    return Table(f"{title}, {samples} test inputs", columns, tuple(body))
 
 
 def _attacks(rows: Sequence[dict[str, Any]], samples: int) -> Table:
@@ -246,13 +254,14 @@ def _attacks(rows: Sequence[dict[str, Any]], samples: int) -> Table:
     clean = next(row for row in rows if row["attack"] == "none")
     for row in rows:
         if row["attack"] != "none":
-            cells.setdefault(row["attack"], {0.0: _share(clean["accuracy"])})[row["epsilon"]] = _share(
-                row["accuracy"]
-            )
-    found = tuple((name, *(by.get(level, "–") for level in levels)) for name, by in cells.items())
+            by_level = cells.setdefault(row["attack"], {0.0: _share(clean["accuracy"])})
+            by_level[row["epsilon"]] = _share(row["accuracy"])
+    body = tuple(
+        (_TITLES.get(name, name), *(by.get(level, "–") for level in levels)) for name, by in cells.items()
+    )
     columns = ("attack", *(f"ε = {level:g}" for level in levels))
     note = "Accuracy when every pixel (in [0, 1]) may change by up to ε."
-    return Table(f"Attacks, {samples} test inputs", columns, found, note)
+    return Table(f"Attacks, {samples} test inputs", columns, body, note)
 
 
 def _timing(timing: dict[str, Any]) -> Table:

@@ -31,16 +31,16 @@ def measure_time(
     predictor, one, many = as_predictor(model), inputs[:1], inputs[:batch_size]
     plain = model.softmax_counterpart() if isinstance(model, Classifier) else None
     reference = None if plain is None else softmax_predictor(plain)
-    found: dict[str, Any] = {"batch_size": len(many), "repeats": repeats}
+    measured: dict[str, Any] = {"batch_size": len(many), "repeats": repeats}
     for name, batch in (("single", one), ("batch", many)):
         ours, theirs = _times(predictor, reference, batch, repeats, warm_up)
         if name == "single":
-            found["latency_ms"] = _quartiles(1e3 * ours)
+            measured["latency_ms"] = _quartiles(1e3 * ours)
         else:
-            found["throughput"] = _quartiles(len(batch) / ours)
+            measured["throughput"] = _quartiles(len(batch) / ours)
         if theirs is not None:
-            found[f"ratio_{name}"] = _quartiles(ours / theirs)
-    return found
+            measured[f"ratio_{name}"] = _quartiles(ours / theirs)
+    return measured
 
 
 def in_turns(models: Mapping[str, Any], one: Tensor, rounds: int = 30) -> dict[str, float]:

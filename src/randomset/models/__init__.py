@@ -1,4 +1,4 @@
-"""Classifiers: random-set networks and the methods they are compared with, all of one family."""
+"""Classifiers: random-set networks and baselines, with one common interface."""
 
 from randomset.models.base import Classifier
 from randomset.models.calibration import BeliefTemperature, PignisticTemperature

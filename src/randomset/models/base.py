@@ -1,4 +1,4 @@
-"""Classifier: what random-set networks and the methods they are compared with have in common."""
+"""Classifier: the base class of random-set networks and baselines."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ __all__ = ["Classifier", "LogProbabilities", "Objective"]
 
 _C = TypeVar("_C", bound="Classifier")
 Objective = Any
-"""(inputs, labels) → one number per sample that an attack tries to increase."""
+"""(inputs, labels) → one value per sample, which an attack tries to increase."""
 
 
 class Classifier(nn.Module):
-    """A backbone that yields features, and what turns them into class probabilities and uncertainties.
+    """Base class: a backbone that returns features, and a head that turns them into a prediction.
 
     A subclass implements `forward`; it may override `probabilities` (softmax by default), `predict_batch`
-    (to add scores of uncertainty) and `default_loss` (cross-entropy by default), and is trained, saved,
-    evaluated and compared by its name once it is registered with `randomset.models.register`.
+    (to add uncertainty scores) and `default_loss` (cross-entropy by default). Once registered with
+    `randomset.models.register`, it can be trained, saved, evaluated and compared by name.
 
     Args:
-        backbone: a module that yields features (B × F), maps (B × F × H × W) or tokens (B × T × F); maps and
+        backbone: a module that returns features (B × F), maps (B × F × H × W) or tokens (B × T × F); maps and
             tokens are averaged.
         num_classes: N, or the names of the classes in label order.
         in_features: F, if the backbone does not state it as `num_features` or through its last layer.
@@ -59,11 +59,11 @@ class Classifier(nn.Module):
     bounded: ClassVar[bool] = False
     """Whether predictions are random sets, with lower and upper probabilities."""
     has_backbone: ClassVar[bool] = True
-    """False for a model that is made of other classifiers, which have the backbones."""
+    """False for a model composed of other classifiers, which have their own backbones."""
     base_method: ClassVar[str | None] = None
-    """The method whose trained model this one can build on, if there is one with the same settings."""
+    """The method whose trained model this method can build on, if any."""
     builds_on_meta: ClassVar[bool] = True
-    """Whether the constructor works on torch's meta device, so that a file can be checked without memory."""
+    """Whether the constructor works on the meta device, where a file is checked without allocating memory."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class Classifier(nn.Module):
         self.in_features = in_features or width_of(backbone)
         self.replaced_layer: str | None = None
         self.notes: dict[str, Any] = {}
-        """Anything JSON can hold, saved with the model, such as what it was trained on."""
+        """JSON-serialisable metadata, saved with the model, such as its training settings."""
         self.backbone_frozen = False
         self.freeze_backbone(freeze_backbone)
 
@@ -109,7 +109,7 @@ class Classifier(nn.Module):
 
     @property
     def options(self) -> dict[str, Any]:
-        """The constructor's further arguments, as JSON can hold them."""
+        """Further constructor arguments, JSON-serialisable."""
         return {}
 
     @property
@@ -119,16 +119,16 @@ class Classifier(nn.Module):
 
     @property
     def dtype(self) -> torch.dtype:
-        """The floating-point type of the parameters, which `predict` gives to its inputs."""
+        """The dtype of the parameters, to which `predict` casts its inputs."""
         return next(self.parameters()).dtype
 
     @property
     def input_spec(self) -> InputSpec | None:
-        """The form of the inputs that the model was trained on, if it was."""
+        """The form of the inputs that the model was trained on, if recorded."""
         return InputSpec.from_notes(self.notes)
 
     def freeze_backbone(self: _C, frozen: bool = True) -> _C:
-        """Keep the backbone's weights and running statistics as they are in training."""
+        """Freeze the backbone's weights and running statistics during training, or unfreeze them."""
         if frozen or self.backbone_frozen:
             self.backbone.requires_grad_(not frozen)
         self.backbone_frozen = frozen
@@ -180,7 +180,7 @@ class Classifier(nn.Module):
         return {}
 
     def default_loss(self) -> nn.Module:
-        """Return the loss that trains this model if no other is given."""
+        """Return the loss to train with unless another one is given."""
         return nn.CrossEntropyLoss()
 
     # -- prediction -----------------------------------------------------------------------------
@@ -223,7 +223,7 @@ class Classifier(nn.Module):
             return self.predict_batch(inputs, **options)
         except torch.OutOfMemoryError:
             raise
-        except RuntimeError as error:  # torch's own words on shapes and types
+        except RuntimeError as error:  # torch's own messages on shapes and types
             shape = tuple(inputs.shape) if isinstance(inputs, Tensor) else type(inputs).__name__
             raise ShapeError(
                 "the model cannot take these inputs",
@@ -252,7 +252,7 @@ class Classifier(nn.Module):
     # -- after training -------------------------------------------------------------------------
 
     def calibrate(self, data: Any, **options: Any) -> CalibrationReport:
-        """Fit what softens or sharpens predictions to held-out data: see `randomset.calibrate`."""
+        """Fit a temperature to held-out data: see `randomset.calibrate`."""
         raise RandomSetError(
             "this model has no calibration",
             got=type(self).__name__,
@@ -266,7 +266,7 @@ class Classifier(nn.Module):
 
     @classmethod
     def train_on(cls: type[_C], job: TrainingJob) -> _C:
-        """Build and train a model on what a training job provides; called by `randomset.training.train`."""
+        """Build and train a model for a training job; called by `randomset.training.train`."""
         model = cls(num_classes=job.classes, **job.parts(), **cls.train_options(job))
         job.fit(model)
         return model
@@ -280,7 +280,7 @@ class Classifier(nn.Module):
 
     def save(self, folder: str | Path) -> Path:
         """Write `model.safetensors`: the weights, and how to build the model, in its header."""
-        from randomset.models.storage import save  # which knows every class
+        from randomset.models.storage import save  # circular: storage imports this module
 
         return save(self, folder)
 
@@ -291,11 +291,11 @@ class Classifier(nn.Module):
         backbone: nn.Module | None = None,
         preprocess: nn.Module | None = None,
     ) -> _C:
-        """Read what `save` wrote, on the CPU and in evaluation mode; nothing in the file is executed.
+        """Load a model written by `save`, on the CPU and in evaluation mode; no code in the file is executed.
 
-        Backbones of `randomset.backbones` are rebuilt. For any other, pass one of the same architecture; for
-        a network made from a classifier, pass such a classifier. The same holds for preprocessing other than
-        `Standardise`.
+        Backbones of `randomset.backbones` are rebuilt. For any other backbone, pass a module of the same
+        architecture; for a network built by `from_classifier`, pass such a classifier. Preprocessing other
+        than `Standardise` must be passed, too.
         """
         from randomset.models.storage import load
 
@@ -305,12 +305,12 @@ class Classifier(nn.Module):
                 f"the folder holds a model of another class: {type(model).__name__}",
                 got=str(folder),
                 expected=cls.__name__,
-                remedy="randomset.models.load reads any of them",
+                remedy="randomset.models.load loads models of any class",
             )
         return model
 
     def description(self) -> dict[str, Any]:
-        """Return what a file must hold beside the weights to build the model again."""
+        """Return the metadata, besides the weights, from which the model can be rebuilt."""
         preprocess, spec = self.preprocess, getattr(self.backbone, "spec", None)
         mean = getattr(preprocess, "mean", None)
         return {

@@ -1,4 +1,4 @@
-"""Temperatures that soften or sharpen a prediction after training: a small part of the network."""
+"""Temperatures that soften or sharpen predictions after training; stored as a submodule of the network."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class Calibration(nn.Module):
         if not values.numel() or not ((values > 0) & values.isfinite()).all():
             raise RandomSetError("temperatures must be positive", got=values.tolist())
         self.register_buffer("temperature", values)
-        # In the state dict, so that another network can take the calibration over with the weights.
+        # In the state dict, so that loading the weights into another network also restores the calibration.
         self.register_buffer("kind", torch.tensor(_KINDS.index(type(self).__name__), dtype=torch.uint8))
 
     @property
     def spec(self) -> dict[str, Any]:
-        """What a file stores."""
+        """The kind and the temperatures, as stored in files."""
         return {"kind": type(self).__name__, "temperature": self.temperature.tolist()}
 
     def random_set(self, logits: Tensor, operators: BudgetOperators, repair: Repair = "clip") -> RandomSet:
@@ -47,7 +47,7 @@ class Calibration(nn.Module):
         raise NotImplementedError
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
-        """Load a state of an earlier version, which did not hold the kind."""
+        """Accept states of earlier versions, which lack `kind`."""
         state_dict.setdefault(f"{prefix}kind", self.kind)
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
@@ -75,7 +75,7 @@ class BeliefTemperature(Calibration):
 
 
 class PignisticTemperature(Calibration):
-    """Moves the confidence to that of BetP^(1/T) and keeps the order of the classes.
+    """Change the confidence to that of BetP^(1/T) while keeping the order of the classes.
 
     Where the new confidence p' of the predicted class c is lower than p = BetP(c), all masses are discounted
     and Θ gets the rest; where it is higher, {c} gets a part of every mass:
@@ -110,7 +110,7 @@ class PignisticTemperature(Calibration):
         moved = (betp.clamp_min(tiny).log() / self.temperature.to(betp.dtype)).softmax(-1)
         old, top = betp.max(-1, keepdim=True)
         new, even = moved.gather(-1, top), 1 / betp.shape[-1]
-        # For nearly uniform beliefs the limit: the quotient would be dominated by rounding.
+        # Near uniform beliefs, use the limit: the quotient would be dominated by rounding errors.
         shrink = torch.where(
             old - even > 1e-4, (new - even) / (old - even).clamp_min(tiny), 1 / self.temperature
         )

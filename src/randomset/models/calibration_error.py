@@ -35,11 +35,11 @@ class ReliabilityDiagram:
 def reliability_diagram(
     confidence: Tensor, correct: Tensor, bins: int = NUM_BINS, by: Bins = "width"
 ) -> ReliabilityDiagram:
-    """Sort predictions (n) by confidence into bins of equal width, or of equal numbers ("mass").
+    """Group predictions (n) by confidence into bins of equal width, or of equal counts ("mass").
 
     >>> confidence, correct = torch.tensor([0.55, 0.95, 0.95]), torch.tensor([True, True, False])
-    >>> found = reliability_diagram(confidence, correct, bins=2)
-    >>> found.count, round(found.error, 4)
+    >>> diagram = reliability_diagram(confidence, correct, bins=2)
+    >>> diagram.count, round(diagram.error, 4)
     (tensor([0, 3]), 0.15)
     """
     if bins < 1 or by not in ("width", "mass"):
@@ -80,7 +80,7 @@ def calibration_error(confidence: Tensor, correct: Tensor, bins: int = NUM_BINS)
 
 
 def _even_edges(confidence: Tensor, bins: int) -> Tensor:
-    """Cut between values so that bins hold about the same number; equal values stay together."""
+    """Return edges of bins with about equal counts; equal values share a bin."""
     values, count = confidence.unique(return_counts=True)
     middle = (count.cumsum(0) - count / 2) / count.sum()
     group = (middle * bins).long().clamp_max(bins - 1)

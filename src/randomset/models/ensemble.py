@@ -41,7 +41,8 @@ class Ensemble(Classifier):
             raise RandomSetError("an ensemble needs at least one member", got="no members")
         first = members[0]
         if len({member.num_classes for member in members}) > 1:
-            raise RandomSetError("the members have different classes")
+            counts = [member.num_classes for member in members]
+            raise RandomSetError("the members must have the same number of classes", got=counts)
         super().__init__(nn.Identity(), first.num_classes, in_features=first.in_features)
         self.members = nn.ModuleList(members)
 

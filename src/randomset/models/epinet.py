@@ -83,21 +83,13 @@ class Epinet(Classifier):
 
     def logits(self, features: Tensor, indices: Tensor) -> Tensor:
         """Return logits for every index: (B × F), (S × D) → (S × B × N)."""
-        still = features.detach()
-        both = torch.cat(
-            (
-                still.expand(len(indices), -1, -1),
-                indices[:, None].expand(-1, len(features), -1),
-            ),
-            -1,
-        )
-        added = self._added(self.learned, both, indices) + self.prior_scale * self._added(
-            self.prior, both, indices
-        )
-        return self.layer(features) + added
+        detached = features.detach().expand(len(indices), -1, -1)
+        joined = torch.cat((detached, indices[:, None].expand(-1, len(features), -1)), -1)
+        learned, prior = (self._added(network, joined, indices) for network in (self.learned, self.prior))
+        return self.layer(features) + (learned + self.prior_scale * prior)
 
-    def _added(self, small: nn.Module, both: Tensor, indices: Tensor) -> Tensor:
-        matrix = small(both).unflatten(-1, (self.num_classes, self.index_dim))
+    def _added(self, network: nn.Module, joined: Tensor, indices: Tensor) -> Tensor:
+        matrix = network(joined).unflatten(-1, (self.num_classes, self.index_dim))
         return torch.einsum("sbnd,sd->sbn", matrix, indices)
 
     def forward(self, *inputs: Any, **named: Any) -> Tensor:

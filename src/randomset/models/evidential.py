@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributions import Dirichlet, kl_divergence
 
 from randomset._core.batches import call_with
 from randomset.models.base import Classifier
@@ -62,9 +63,6 @@ class _EvidentialLoss(nn.Module):
         total = alpha.sum(1, keepdim=True)
         p = alpha / total
         error = ((target - p) ** 2 + p * (1 - p) / (total + 1)).sum(1)
-        wrong = target + (1 - target) * alpha
-        even = torch.ones_like(wrong)
-        misleading = torch.distributions.kl_divergence(
-            torch.distributions.Dirichlet(wrong), torch.distributions.Dirichlet(even)
-        )
+        beta = target + (1 - target) * alpha
+        misleading = kl_divergence(Dirichlet(beta), Dirichlet(torch.ones_like(beta)))
         return (error + self.weight * misleading).mean()

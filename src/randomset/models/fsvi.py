@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["FSVI", "function_space_kl"]
 
 _LOG_SCALE_RATE = 30.0
-"""How much faster than the means the log-deviations move in a step of Adam; else they would hardly move."""
+"""Learning rate of the log standard deviations relative to that of the means, under Adam."""
 
 
 @register("fsvi")
@@ -115,7 +115,7 @@ class FSVI(Classifier):
 
     @classmethod
     def train_options(cls, job: TrainingJob) -> dict[str, Any]:
-        """Share the divergence among the training samples."""
+        """Return `num_train`, by which the divergence is divided."""
         return {"num_train": job.samples}
 
     def default_loss(self) -> nn.Module:

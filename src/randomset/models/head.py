@@ -14,7 +14,7 @@ from randomset.errors import BudgetError, RandomSetError, ShapeError
 __all__ = ["RandomSetHead"]
 
 _LOWEST = 1e-3  # keeps the initial logit of Θ finite
-_SMALL = 0.1
+_WEIGHT_SCALE = 0.1
 
 
 class RandomSetHead(nn.Module):
@@ -44,13 +44,13 @@ class RandomSetHead(nn.Module):
         self.in_features, self.hidden, self.dropout = in_features, tuple(hidden), dropout
         self.operators = BudgetOperators(budget)
         layers: list[nn.Module] = []
-        for width, following in zip(widths, [*hidden, len(budget)], strict=True):
+        for width, next_width in zip(widths, [*hidden, len(budget)], strict=True):
             layers += [nn.Dropout(dropout)] if dropout else []
-            layers += [nn.Linear(width, following), nn.ReLU()]
+            layers += [nn.Linear(width, next_width), nn.ReLU()]
         self.layers = nn.Sequential(*layers[:-1])
         share = self.operators.sizes / budget.num_classes
         with torch.no_grad():
-            self.layers[-1].weight.mul_(_SMALL)  # type: ignore[operator]
+            self.layers[-1].weight.mul_(_WEIGHT_SCALE)  # type: ignore[operator]
             self.layers[-1].bias.copy_(share.clamp(_LOWEST, 1 - _LOWEST).logit())  # type: ignore[operator]
 
     @property

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LaplaceBridge", "dirichlet_from_gaussian", "gaussian_from_dirichlet"]
 
-_MOST = 20_000  # largest number of last-layer weights whose full covariance fits into memory
+_MAX_WEIGHTS = 20_000  # the full covariance of more last-layer weights does not fit into memory
 
 
 @register("laplace-bridge")
@@ -66,11 +66,11 @@ class LaplaceBridge(Classifier):
         if structure not in ("kron", "full"):
             raise RandomSetError("unknown structure", got=structure, expected="'kron' or 'full'")
         width, n = network.in_features + 1, network.num_classes
-        if structure == "full" and width * n > _MOST:
+        if structure == "full" and width * n > _MAX_WEIGHTS:
             raise RandomSetError(
                 "the full covariance is too large",
                 got=f"{width} × {n} weights",
-                expected=f"at most {_MOST}",
+                expected=f"at most {_MAX_WEIGHTS}",
                 remedy='Use structure="kron"',
             )
         self.network = network
@@ -186,7 +186,7 @@ class LaplaceBridge(Classifier):
 
     @classmethod
     def train_on(cls, job: TrainingJob) -> LaplaceBridge:
-        """Train a softmax network, or take the one that was trained before, and fit the posterior."""
+        """Train a softmax network unless one is given, and fit the posterior."""
         base: Any = job.base or Softmax.train_on(job)
         bridge = cls(base)
         bridge.fit_posterior(job.batches())
@@ -198,7 +198,7 @@ class LaplaceBridge(Classifier):
 
     @classmethod
     def from_description(cls, description: dict[str, Any], builder: Builder) -> LaplaceBridge:
-        """Build the network, and the posterior that the weights will fill."""
+        """Build the network with an empty posterior, to be loaded from the weights."""
         network: Any = builder.model(description["network"])
         return cls(network, **description["options"])
 
@@ -241,9 +241,9 @@ def gaussian_from_dirichlet(alpha: Tensor) -> tuple[Tensor, Tensor]:
 
 def _best_precision(spectrum: Tensor, squares: float) -> float:
     """Maximise log p(D | δ) = const + ½ [P log δ − Σ log(h + δ) − δ |w|²] over δ."""
-    values = spectrum.double().numpy()
-
     from scipy.optimize import minimize_scalar
+
+    values = spectrum.double().numpy()
 
     def negative(log_delta: float) -> float:
         delta = np.exp(log_delta)

@@ -77,10 +77,8 @@ class _BeliefLoss(nn.Module):
             weight: sample weights (B).
         """
         if isinstance(logits, tuple):
-            second = AUXILIARY * self(logits[1], labels, weight)
-            return (
-                self(logits[0], labels, weight) + second
-            )  # last, so that `terms` holds those of the main output
+            auxiliary = AUXILIARY * self(logits[1], labels, weight)
+            return self(logits[0], labels, weight) + auxiliary  # last: `terms` are those of the main output
         if logits.dim() != 2 or logits.shape[1] != len(self.budget):
             raise ShapeError(
                 "logits have the wrong shape for the budget",
@@ -88,9 +86,7 @@ class _BeliefLoss(nn.Module):
                 expected=f"(batch, {len(self.budget)}) for {self.budget}",
             )
         logits = logits.float() if logits.dtype.itemsize < 4 else logits
-        with torch.autocast(
-            logits.device.type, enabled=False
-        ):  # masses are differences of beliefs and need full precision
+        with torch.autocast(logits.device.type, enabled=False):  # masses, as differences, need full precision
             target, weight = self._target(logits, labels, weight)
             return self._loss(logits, target, weight)
 
@@ -122,7 +118,7 @@ class _BeliefLoss(nn.Module):
                 labels = labels.where(used, 0)
                 weight = used.to(dtype) if weight is None else weight * used
             target = belief_from_classes(labels, self.operators, dtype)
-            shares = nn.functional.one_hot(labels.long(), n).to(dtype) if self._weighs_classes else None
+            shares = None if self.class_weights is None else nn.functional.one_hot(labels.long(), n)
         elif labels.dtype == torch.bool:
             target = belief_from_label_sets(labels, self.operators, dtype)
             shares = labels / labels.sum(1, keepdim=True)
@@ -137,10 +133,6 @@ class _BeliefLoss(nn.Module):
             by_class = shares.to(dtype) @ self.class_weights.to(dtype)
             weight = by_class if weight is None else weight * by_class
         return target, weight
-
-    @property
-    def _weighs_classes(self) -> bool:
-        return self.class_weights is not None
 
     def _entropy(self, logits: Tensor, target: Tensor) -> Tensor:
         """Binary cross-entropy averaged over the sets: (B × |O|) → (B)."""
@@ -161,14 +153,14 @@ class _BeliefLoss(nn.Module):
         by (number of processes / total weight), so that the average is the gradient of the global mean.
         """
         count = each[0].new_full((), len(each[0])) if weight is None else weight.sum()
-        sums = [one.sum() if weight is None else (one * weight).sum() for one in each]
+        sums = [term.sum() if weight is None else (term * weight).sum() for term in each]
         totals, processes = torch.stack([*sums, count]).detach(), 1
         distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
         if distributed and self.training and torch.is_grad_enabled():
             processes = torch.distributed.get_world_size()
             torch.distributed.all_reduce(totals)
         whole = totals[-1].where(totals[-1] > 0, 1)  # zero loss if all labels are ignored
-        return [one * processes / whole for one in sums], list(totals[:-1] / whole)
+        return [term * processes / whole for term in sums], list(totals[:-1] / whole)
 
 
 class RandomSetLoss(_BeliefLoss):
@@ -278,24 +270,21 @@ class NormalisedMassLoss(_BeliefLoss):
 
 
 def _checked_weights(weights: Numbers, count: int, name: str) -> Tensor:
-    found = torch.as_tensor(weights, dtype=torch.float64)
-    if found.shape != (count,) or not (found >= 0).all() or not 0 < found.sum() < torch.inf:
+    values = torch.as_tensor(weights, dtype=torch.float64)
+    if values.shape != (count,) or not (values >= 0).all() or not 0 < values.sum() < torch.inf:
+        extent = f", from {values.min().item():g} to {values.max().item():g}" if values.numel() else ""
         raise ShapeError(
             f"invalid {name}",
-            got=f"shape {tuple(found.shape)}, from {found.min().item():g} to {found.max().item():g}"
-            if found.numel()
-            else "nothing",
+            got=f"shape {tuple(values.shape)}{extent}",
             expected=f"{count} non-negative numbers, not all zero",
         )
-    return found.float()
+    return values.float()
 
 
 def _sample_weights(weight: Tensor, logits: Tensor) -> Tensor:
     if weight.shape != logits.shape[:1]:
         raise ShapeError(
-            "sample weights have the wrong shape",
-            got=str(tuple(weight.shape)),
-            expected=f"({len(logits)},)",
+            "sample weights have the wrong shape", got=str(tuple(weight.shape)), expected=f"({len(logits)},)"
         )
     if not torch.compiler.is_compiling() and not ((weight >= 0) & weight.isfinite()).all():
         raise RandomSetError(
@@ -311,7 +300,7 @@ def belief_objective(
     """Objective: the training loss of a random-set network, per sample.
 
     With `clip`, the cross-entropy is computed from beliefs clipped to [clip, 1 − clip]. Where the network is
-    confident, this loss is flat, and its gradient is of no use to an attacker.
+    confident, this loss is flat, and its gradient does not help an attacker.
     """
     operators = network.operators
 

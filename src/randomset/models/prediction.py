@@ -1,4 +1,4 @@
-"""Predictions: class probabilities with scores of uncertainty, and bounds where a model has them."""
+"""Predictions: class probabilities with uncertainty scores, and bounds where a model has them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def entropy_bits(probabilities: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Prediction:
-    """Class probabilities (n × N) and scores of uncertainty (n) for a batch of inputs.
+    """Class probabilities (n × N) and uncertainty scores (n) for a batch of inputs.
 
     Scores grow with uncertainty; "entropy" (bits) and "1 - maximum" are always among them. A model with
     bounds also has `lower` and `upper` probabilities (n × N).
@@ -65,10 +65,9 @@ class Prediction:
             )
         default = {"entropy": entropy_bits(p.clamp_min(0)), "1 - maximum": 1 - p.amax(1)}
         scores = {**default, **self.scores}
-        if wrong := [name for name, score in scores.items() if score.shape != p.shape[:1]]:
-            raise ShapeError(
-                "expected one score per input", got=f"{wrong[0]} of shape {tuple(scores[wrong[0]].shape)}"
-            )
+        for name, score in scores.items():
+            if score.shape != p.shape[:1]:
+                raise ShapeError("expected one score per input", got=f"{name} of shape {tuple(score.shape)}")
         for name, values in (*scores.items(), ("lower", self.lower), ("upper", self.upper)):
             if values is not None and not values.isfinite().all():
                 sample = int((~values.isfinite()).nonzero()[0][0])
@@ -82,7 +81,7 @@ class Prediction:
 
     @classmethod
     def of(cls, answer: Prediction | RandomSet) -> Prediction:
-        """Return what any classifier predicts as a `Prediction` on the CPU."""
+        """Convert the prediction of any classifier to a `Prediction` on the CPU."""
         answer = answer.to("cpu")
         return answer if isinstance(answer, Prediction) else cls.from_random_set(answer)
 

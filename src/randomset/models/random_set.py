@@ -36,17 +36,17 @@ _N = TypeVar("_N", bound="RandomSetNetwork")
 
 @register("rsnn")
 class RandomSetNetwork(Classifier):
-    """A backbone that yields features, and a head that turns them into belief logits.
+    """A backbone that returns features, and a head that turns them into belief logits.
 
     Args:
-        backbone: a module that yields features (B × F), maps (B × F × H × W) or tokens (B × T × F); maps and
+        backbone: a module that returns features (B × F), maps (B × F × H × W) or tokens (B × T × F); maps and
             tokens are averaged. For a complete classifier, use `from_classifier`.
-        budget: the sets of classes that have an output.
+        budget: the sets of classes, one output each.
         in_features: F, if the backbone does not state it as `num_features` or through its last layer.
         hidden: widths of ReLU layers in the head; the paper's are (1024, 512).
         dropout: the share of features that the head drops in training.
         preprocess: a module applied to the inputs first, such as `Standardise`.
-        freeze_backbone: whether to train the head alone.
+        freeze_backbone: whether to train only the head.
 
     >>> budget = Budget.from_sets([{"cat", "dog"}], ["cat", "dog", "car"])
     >>> network = RandomSetNetwork(nn.Sequential(nn.Linear(8, 16), nn.ReLU()), budget)
@@ -87,9 +87,9 @@ class RandomSetNetwork(Classifier):
     ) -> _N:
         """Build from a classifier, whose last linear layer is replaced by a random-set head.
 
-        The network works on a copy of the model. Models of torchvision, timm and Hugging Face and plain ones
-        are understood; if it is ambiguous which layer to replace, the error lists the candidates, and `layer`
-        chooses. Further options are those of the class.
+        The network uses a copy of the model. Models of torchvision, timm and Hugging Face are supported, as
+        are plain modules. If it is ambiguous which layer to replace, the error lists the candidates; choose
+        one with `layer`. Further options are those of the class.
 
         >>> classifier = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3), nn.Softmax(-1))
         >>> network = RandomSetNetwork.from_classifier(classifier, Budget.powerset(3))
@@ -133,7 +133,7 @@ class RandomSetNetwork(Classifier):
 
     @property
     def options(self) -> dict[str, Any]:
-        """The constructor's further arguments, as JSON can hold them."""
+        """Further constructor arguments, JSON-serialisable."""
         return {"hidden": list(self.head.hidden), "dropout": self.head.dropout}
 
     # -- forward --------------------------------------------------------------------------------
@@ -149,7 +149,7 @@ class RandomSetNetwork(Classifier):
     def _backbone_output(self, inputs: tuple[Any, ...], named: dict[str, Any]) -> Tensor:
         if not self._unverified or torch.compiler.is_compiling():
             return super()._backbone_output(inputs, named)
-        # Once: does the classifier return what reached the layer that was replaced?
+        # On the first call only: check that the model returns the output of the replaced layer unchanged.
         assert self.replaced_layer is not None
         seen: list[Tensor] = []
         layer = self.backbone.get_submodule(self.replaced_layer)
@@ -173,7 +173,7 @@ class RandomSetNetwork(Classifier):
         return RandomSet.from_logits(outputs, self.operators).pignistic
 
     def diagnostics(self, outputs: Tensor) -> dict[str, Tensor]:
-        """Return how many beliefs were invalid, and how much of their mass was negative."""
+        """Return whether each belief was invalid, and the share of its mass that was negative."""
         validity = RandomSet.from_logits(outputs, self.operators).validity
         return {"invalid": validity.repaired.float(), "negative_mass": validity.negative}
 
@@ -210,7 +210,7 @@ class RandomSetNetwork(Classifier):
         return _PignisticLogits(self, calibrated).eval()
 
     def objectives(self) -> dict[str, Objective]:
-        """Return the paper's loss, the same clipped as in the authors' code, and the belief logits."""
+        """Return the paper's loss, the same loss clipped as in the authors' code, and the belief logits."""
         return {
             "own loss": belief_objective(self),
             "own loss clipped": belief_objective(self, clip=1e-7),
@@ -236,7 +236,7 @@ class RandomSetNetwork(Classifier):
         config = job.config
         options = {"hidden": config.hidden, "dropout": 0.1 if job.reads_tokens else 0.0}
         parts = job.parts()
-        if config.freeze:  # consumes the random numbers that the head on the backbone itself used to take
+        if config.freeze:  # draws as many random numbers as earlier versions did, for the same results
             RandomSetHead(parts["in_features"], budget, config.hidden)
         elif config.from_first:
             parts["backbone"].load_state_dict(job.artifacts["plain"].backbone.state_dict())
@@ -249,13 +249,13 @@ class RandomSetNetwork(Classifier):
     # -- files ----------------------------------------------------------------------------------
 
     def save(self, folder: str | Path) -> Path:
-        """Write `model.safetensors`, which holds everything, and a readable `budget.json` beside it."""
+        """Write `model.safetensors`, which is complete, and a readable copy of the budget, `budget.json`."""
         folder = super().save(folder)
         self.budget.save(folder / "budget.json")
         return folder
 
     def description(self) -> dict[str, Any]:
-        """Return what a file must hold beside the weights to build the network again."""
+        """Return the metadata, besides the weights, from which the network can be rebuilt."""
         return {
             **super().description(),
             "budget": json.loads(self.budget.to_json()),
@@ -284,7 +284,7 @@ class RandomSetNetwork(Classifier):
         return network.to(precision)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
-        """Take over a calibration that the weights were saved with, or its absence."""
+        """Adopt the calibration of the state dict, or its absence."""
         self.calibration = calibration_from_state(state_dict, f"{prefix}calibration.", self.calibration)
         if self.calibration is not None:
             self.calibration.to(self.device)

@@ -1,4 +1,4 @@
-"""Classifiers by the name that a user types: `randomset train --method NAME`."""
+"""Registry of classifiers by method name, as in `randomset train --method NAME`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _C = TypeVar("_C", bound="type[Classifier]")
 
 
 def register(name: str) -> Callable[[_C], _C]:
-    """Register a subclass of `Classifier` under a name, by which it is then trained, saved and compared.
+    """Register a subclass of `Classifier` under a method name.
 
     >>> from randomset.models import Softmax
     >>> @register("wide-softmax")
@@ -32,7 +32,9 @@ def register(name: str) -> Callable[[_C], _C]:
         known = _CLASSES.get(name)
         if known is not None and known.__module__.startswith("randomset.") and known.__name__ != cls.__name__:
             raise RandomSetError(
-                "this method name is taken", got=name, expected=f"a name other than {', '.join(methods())}"
+                "this method name is already registered",
+                got=name,
+                expected=f"a name other than {', '.join(methods())}",
             )
         _CLASSES[name] = cls
         cls.method = name
@@ -47,7 +49,7 @@ def methods() -> tuple[str, ...]:
 
 
 def classifier_class(name: str) -> type[Classifier]:
-    """Return the class that a method name stands for."""
+    """Return the class registered under a method name."""
     if name not in _CLASSES:
         raise RandomSetError("unknown method", got=name, expected=f"one of {', '.join(methods())}")
     return _CLASSES[name]

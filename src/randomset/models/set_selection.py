@@ -1,4 +1,4 @@
-"""The preparation of a random-set network: which sets of classes get an output."""
+"""Choice of the sets of classes for a random-set network."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ __all__ = ["ClassLoss", "all_sets", "select_sets"]
 
 
 def select_sets(job: TrainingJob) -> Budget:
-    """Return the budget of a training job: given, stored, or chosen from features, and store it.
+    """Return the budget of a training job (given, stored, or chosen from features), and store it.
 
-    Images and texts without pretrained weights go through a plain softmax network of the same backbone
-    first, whose features choose the sets. Tables choose them by their own columns.
+    For images and texts without pretrained weights, a plain softmax network with the same backbone is trained
+    first, and the sets are chosen from its features. For tables, they are chosen from the columns.
     """
     config, budget = job.config, job.budget
     stored = None if job.out is None else job.out / "budget.json"
@@ -63,9 +63,8 @@ def select_sets(job: TrainingJob) -> Budget:
 def _train_plain(job: TrainingJob) -> Softmax:
     job.log("Training a plain network for its features …")
     backbone = copy.deepcopy(job.template)
-    nn.Linear(
-        job.width, len(job.classes)
-    )  # keeps the random numbers, and so the results, of earlier versions
+    # Draws as many random numbers as earlier versions did, for the same results.
+    nn.Linear(job.width, len(job.classes))
     plain = Softmax(
         backbone, len(job.classes), in_features=job.width, preprocess=copy.deepcopy(job.preprocess)
     )
@@ -94,7 +93,7 @@ class ClassLoss(nn.Module):
 
 
 def _choose(job: TrainingJob, features: Tensor, codes: Tensor) -> tuple[Budgeter | None, Budget]:
-    """Choose the sets; few classes have fewer sets than the default asks for."""
+    """Choose the sets, at most as many as there are."""
     num_sets, classes = job.config.num_sets, job.classes
     if num_sets != "auto":
         if not is_whole(num_sets, 0):
@@ -119,6 +118,6 @@ def _choose(job: TrainingJob, features: Tensor, codes: Tensor) -> tuple[Budgeter
         progress=job.progress,
     )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RandomSetWarning)  # its report repeats them
+        warnings.simplefilter("ignore", RandomSetWarning)  # the report repeats them
         budgeter.fit(used.numpy(), np.asarray(codes))
     return budgeter, budgeter.budget_

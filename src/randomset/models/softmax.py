@@ -24,7 +24,7 @@ _S = TypeVar("_S", bound="Softmax")
 
 @register("softmax")
 class Softmax(Classifier):
-    """Logits from a linear layer, divided by a temperature: 1 unless `calibrate` has fitted another.
+    """Logits from a linear layer, divided by a temperature, which is 1 unless `calibrate` has fitted it.
 
     >>> model = Softmax(nn.Linear(4, 8), 3, in_features=8)
     >>> model.predict(torch.randn(5, 4)).probabilities.shape
@@ -59,7 +59,7 @@ class Softmax(Classifier):
 def softmax_temperature(logits: Tensor, target: Tensor) -> float:
     """Return the temperature that maximises the likelihood of labels under a prior: log T ~ N(0, 0.25²).
 
-    Without the prior, a few samples that are all classified correctly would ask for T → 0. `target` holds
+    Without the prior, a few samples that are all classified correctly would lead to T → 0. `target` holds
     class indices (n) or shares of the classes (n × N).
 
     >>> confident = torch.tensor([[4.0, 0.0]] * 4000)
@@ -87,7 +87,7 @@ class TemperatureScaling(Softmax):
 
     @classmethod
     def train_on(cls: type[_S], job: TrainingJob) -> _S:
-        """Train a softmax network, or take the one that was trained before, and calibrate it."""
+        """Train a softmax network unless one is given, and calibrate it."""
         if job.validation is None:
             raise RandomSetError("temperature scaling needs validation data", got="none")
         if job.base is None:

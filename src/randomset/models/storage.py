@@ -1,7 +1,7 @@
 """Models in files: one safetensors file whose header describes how to build the model. Never pickle.
 
-A description in a file is not trusted: it may claim any class, size or network. Backbones are built without
-memory first where their library allows it, and never larger than the weights in the same file.
+The description in a file is not trusted: it may claim any class, size or network. Where possible, backbones
+are first built on the meta device, and they are never larger than the weights in the same file.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
+import randomset
 from randomset import backbones
 from randomset._core.files import check_version, expanded, save_tensors
 from randomset.backbones import Standardise
@@ -36,8 +37,6 @@ _FORMAT, _VERSION = "randomset.model", 1
 
 def save(model: Classifier, folder: str | Path) -> Path:
     """Write a model into a folder; an existing file is replaced only once the new one is complete."""
-    import randomset
-
     folder = expanded(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -60,7 +59,7 @@ def load(
     path = folder / WEIGHTS if folder.is_dir() else folder
     if not path.is_file():
         raise FileFormatError(
-            "there is no model here",
+            "no model found",
             got=str(folder),
             expected=f"a folder with {WEIGHTS}, written by `save` or `randomset train`",
         )
@@ -79,7 +78,7 @@ def load(
         model.notes = dict(header["notes"])
     except RandomSetError:
         raise
-    except Exception as error:  # torch and other libraries, on a description that is wrong
+    except Exception as error:  # torch and other libraries raise anything for a wrong description
         raise FileFormatError("cannot build the model in the file", got=f"{path}: {error!r:.200}") from None
     try:
         model.load_state_dict(state)
@@ -128,7 +127,7 @@ class Builder:
         return backbone
 
     def preprocess(self, description: dict[str, Any]) -> nn.Module | None:
-        """Return the user's preprocessing, or an empty `Standardise` that the weights will fill."""
+        """Return the user's preprocessing, or an empty `Standardise` to load the weights into."""
         kind, channels = description.get("preprocess"), description.get("channels")
         if self._preprocess is not None or kind is None:
             return self._preprocess
@@ -141,7 +140,7 @@ class Builder:
         return Standardise(torch.zeros(channels), torch.ones(channels))
 
     def check(self, description: dict[str, Any]) -> None:
-        """Refuse a description that is not that of the weights, before any memory is taken."""
+        """Reject a description that does not match the weights, before allocating memory."""
         cls = classifier_class(description["method"])
         if self._backbone is not None or not cls.builds_on_meta or _names_library(description):
             return
@@ -155,7 +154,7 @@ class Builder:
             raise FileFormatError("the description of the model does not match its weights", got=wrong[0])
 
     def check_widths(self, widths: list[int]) -> None:
-        """Refuse layers of these widths if the file has fewer weights."""
+        """Reject layers of these widths if the file has fewer weights."""
         available = sum(tensor.numel() for tensor in self.state.values())
         if not all(type(width) is int for width in widths) or sum(map(mul, widths, widths[1:])) > available:
             raise FileFormatError(
@@ -174,7 +173,7 @@ class Builder:
 
 
 def _names_library(description: dict[str, Any]) -> bool:
-    """Return whether a backbone of another library is described, which cannot be built without memory."""
+    """Return whether the backbone is another library's, which cannot be built on the meta device."""
     parts = [*description.get("members", []), *([description["network"]] if "network" in description else [])]
     if parts:
         return any(map(_names_library, parts))

@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 __all__ = ["CalibrationReport", "calibrate", "calibrate_random_set", "fit_temperature", "label_outputs"]
 
 MAX_CHANGED = 5, 0.005
-"""A temperature on beliefs may change this many predictions, or this share of them, whichever is more."""
+"""A belief temperature may change this many predictions, or this share of them, whichever is larger."""
 
 _RANGE = 0.05, 20.0  # bounds of the temperature
 _PRIOR_STD = 0.25
-"""Standard deviation of a normal prior on log T, without which a few samples without errors ask for T → 0."""
+"""Standard deviation of a normal prior on log T, which prevents T → 0 for a few samples without errors."""
 
 
 @dataclass(frozen=True)
 class CalibrationReport:
-    """The effect of calibration on the predictions for the calibration data, each as (before, after)."""
+    """The effect of calibration on the calibration data; pairs are (before, after)."""
 
     kind: str
     temperature: tuple[float, ...]
@@ -44,7 +44,7 @@ class CalibrationReport:
     changed: int
     """Predictions that changed."""
     refused: int | None = None
-    """Predictions that a temperature on beliefs would have changed, if it was rejected for that reason."""
+    """Predictions that a belief temperature would have changed, if it was rejected for that reason."""
 
     def __str__(self) -> str:
         values = ", ".join(f"{value:.3f}" for value in self.temperature)
@@ -71,10 +71,10 @@ def calibrate(
     """Fit a temperature on data that the model was not trained on, and store it in the model.
 
     The temperature maximises the likelihood of the labels, with a prior that keeps it near 1 if samples are
-    few. A softmax network divides its logits by it. For a random-set network, one temperature divides the
-    belief logits (`BeliefTemperature`; with `per_cardinality=True`, one per cardinality of the sets). It can
-    change which class is most likely: if it does so for more than a handful of samples,
-    `PignisticTemperature`, which keeps the order of the classes, is fitted instead. `predict` then uses it.
+    few. A softmax network divides its logits by it. A random-set network divides its belief logits by it
+    (`BeliefTemperature`; with `per_cardinality=True`, one temperature per cardinality of the sets). This can
+    change the most likely class: if it does so for more than a handful of samples, `PignisticTemperature`,
+    which keeps the order of the classes, is fitted instead. `predict` then uses the temperature.
 
     Args:
         model: a trained `RandomSetNetwork` or `Softmax` network.
@@ -153,8 +153,8 @@ def _nll(probabilities: Tensor, target: Tensor) -> float:
 def fit_temperature(nll: Callable[[Any], float], samples: int, count: int = 1) -> Any:
     """Return the `count` temperatures that minimise a mean negative log-likelihood of `samples` samples.
 
-    A prior keeps them near 1 if samples are few: log T is normal with standard deviation 0.25. A grid finds
-    the valley, a simplex its bottom: the likelihood of repaired beliefs may have several.
+    A prior keeps them near 1 if samples are few: log T is normal with standard deviation 0.25. The likelihood
+    of repaired beliefs may have several minima, so a grid search precedes the simplex search.
     """
     from scipy.optimize import minimize
 
@@ -192,7 +192,7 @@ def label_outputs(
             inputs, labels = split_batch(list(batch)[:2] if isinstance(batch, (tuple, list)) else batch)
             outputs = call_with(model, moved(as_floating(inputs, model.dtype), model.device))
             used, shares = _shares(labels, model.num_classes, ignore_index)
-            # In double precision, so that rounding does not break ties.
+            # In double precision, so that rounding does not decide ties.
             parts.append((outputs.double()[used.to(model.device)], shares.to(model.device)))
             advance(1)
     if not parts or not sum(len(outputs) for outputs, _ in parts):

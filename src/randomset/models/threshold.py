@@ -1,4 +1,4 @@
-"""The threshold on a score of uncertainty beyond which an input counts as unknown."""
+"""The threshold on an uncertainty score above which an input counts as unknown."""
 
 from __future__ import annotations
 

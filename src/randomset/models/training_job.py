@@ -1,4 +1,4 @@
-"""What a model is given to train itself: data, settings, and the means to build and fit its parts."""
+"""The interface of a training job, from which a classifier trains itself: data, settings and methods."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["TrainingJob"]
 
 
 class TrainingJob(Protocol):
-    """The interface of `randomset.training.job.Job`, which `Classifier.train_on` uses."""
+    """The interface of `randomset.training.pipeline.Job`, which `Classifier.train_on` uses."""
 
     config: Any
     """The settings, a `TrainConfig`."""
@@ -32,7 +32,7 @@ class TrainingJob(Protocol):
     preprocess: nn.Module | None
     progress: bool | None
     artifacts: dict[str, Any]
-    """What is worth keeping beside the model, by name."""
+    """By-products of training worth keeping, by name."""
 
     @property
     def samples(self) -> int:
@@ -48,7 +48,7 @@ class TrainingJob(Protocol):
 
     @property
     def width(self) -> int:
-        """How many features the backbone yields."""
+        """The number of features that the backbone returns."""
 
     @property
     def is_table(self) -> bool:

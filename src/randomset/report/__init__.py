@@ -1,9 +1,15 @@
-"""What people look at: figures and reports."""
+"""Figures, and reports as HTML."""
 
 from randomset.report.belief_figures import plot_bars, plot_simplex
 from randomset.report.budget_figures import plot_clusters, plot_clusters_3d, plot_overlaps
-from randomset.report.comparison_figures import plot_curves, plot_entropies
-from randomset.report.detection_figures import plot_conformal, plot_densities, plot_detection, plot_levels
+from randomset.report.detection_figures import (
+    plot_conformal,
+    plot_curves,
+    plot_densities,
+    plot_detection,
+    plot_entropies,
+    plot_levels,
+)
 from randomset.report.evaluation_figures import (
     draw_all,
     plot_against_confidence,

@@ -1,4 +1,4 @@
-"""What all figures share: figures without pyplot, colours, label text, and saving."""
+"""Shared parts of all figures: creation without pyplot, colours, label text, and saving."""
 
 from __future__ import annotations
 

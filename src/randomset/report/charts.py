@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from randomset.evaluation.result import Evaluation
 from randomset.evaluation.sections import RANKS
 from randomset.evaluation.selective import risk_coverage
-from randomset.evaluation.units import UNITS
+from randomset.evaluation.tables import UNITS
 from randomset.report.sections import Curve, Page
 from randomset.report.series import (
     DetectionCurves,
@@ -67,10 +67,10 @@ def detection(page: Page, result: Evaluation) -> list[str]:
 
 def curves(page: Page, scores: Mapping[str, tuple[NDArray[Any], NDArray[Any]]]) -> list[str]:
     """Chart ROC and precision–recall curves of pairs of scores, (known, unknown), by name."""
-    found = {name: DetectionCurves.of(*pair) for name, pair in scores.items()}
-    roc = {name: _thinned(c.false_positive_rate, c.true_positive_rate) for name, c in found.items()}
-    precision_recall = {name: _thinned(c.recall[::-1], c.precision[::-1]) for name, c in found.items()}
-    areas = {name: f"{c.auroc:.3f}" for name, c in found.items()}
+    computed = {name: DetectionCurves.of(*pair) for name, pair in scores.items()}
+    roc = {name: _thinned(c.false_positive_rate, c.true_positive_rate) for name, c in computed.items()}
+    precision_recall = {name: _thinned(c.recall[::-1], c.precision[::-1]) for name, c in computed.items()}
+    areas = {name: f"{c.auroc:.3f}" for name, c in computed.items()}
     return [
         page.chart(
             "ROC curve and AUROC", "test inputs flagged as unknown", "unknown inputs detected", roc,

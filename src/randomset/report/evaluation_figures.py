@@ -228,10 +228,9 @@ def draw_all(result: Evaluation, folder: str | Path) -> list[Path]:
         figures["intervals"] = plot_intervals(result)
     if "conformal" in result:
         figures["conformal"] = plot_conformal(result)
-    if "noise" in result:
-        figures["noise"] = plot_levels(result, "noise")
-    if "rotation" in result:
-        figures["rotation"] = plot_levels(result, "rotation")
+    for change in ("noise", "rotation"):
+        if change in result:
+            figures[change] = plot_levels(result, change)
     for name in _NAMES:  # figures of an earlier evaluation would be mistaken for this one's
         (Path(folder) / f"{name}.png").unlink(missing_ok=True)
     return save_figures({name.replace(" ", "_"): figure for name, figure in figures.items()}, Path(folder))

@@ -86,7 +86,9 @@ def evaluation_report(
     for table in result.tables:
         page.section(table.title, table_of(table), table.note)
     if remarks := result.numbers.get("remarks"):
-        page.section("Remarks", "<ul>" + "".join(f"<li>{escaped(one)}</li>" for one in remarks) + "</ul>")
+        page.section(
+            "Remarks", "<ul>" + "".join(f"<li>{escaped(remark)}</li>" for remark in remarks) + "</ul>"
+        )
     if "run" in result:
         page.settings(result["run"])
     return page.finished(title, _head(result))

@@ -1,4 +1,4 @@
-"""The report of a run: what was measured, with samples, sets and clusters, as one HTML file."""
+"""The report of a run as one HTML file: its evaluation, with samples, sets and clusters."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ from randomset.evaluation.result import Evaluation
 from randomset.models.threshold import Threshold
 from randomset.report.gallery import gallery_of
 from randomset.report.html import evaluation_report, write_report
-from randomset.runs.data import drawn, measured_inputs
-from randomset.runs.inputs import TOKENIZER
+from randomset.runs.data import TOKENIZER, drawn, measured_inputs
 from randomset.runs.run import Run
 
 __all__ = ["report_of_run", "write_run_report"]
@@ -38,28 +37,28 @@ def report_of_run(run: Run, folder: Path) -> Path:
     """
     if (run.folder / "comparison.json").exists():
         raise FileFormatError(
-            "this is the folder of a comparison, which has its own report",
+            "expected a run folder, got the folder of a comparison",
             got=str(run.folder),
-            remedy="Open report.html there, or repeat the command that made it: nothing is trained again",
+            remedy="Open its report.html, or repeat the command that created it: nothing is trained again",
         )
     if not run.folder.is_dir():
         raise FileFormatError("the run folder does not exist", got=str(run.folder))
     if not (run.folder / "evaluation.json").exists():
         raise FileFormatError(
-            "the run was not evaluated yet",
+            "the run has not been evaluated",
             got=str(run.folder),
-            remedy=f"First: randomset evaluate {run.folder} --ood NAME=SOURCE",
+            remedy=f"Run randomset evaluate {run.folder} --ood NAME=SOURCE first",
         )
     check_writable(folder / "report.html")
     result = Evaluation.load(run.folder)
     about = result.numbers.get("run") or {}
 
     def samples(name: str, load: Callable[[], Source]) -> Source | None:
-        """Return the data as they were evaluated; None, with a warning, if they are gone."""
+        """Return the data as they were evaluated; None, with a warning, if they are not available."""
         try:
             data = measured_inputs(load(), result, name)
             if len(data) != len(result.predictions[name]):
-                raise FileFormatError("the data have changed since", got=f"{len(data)} inputs")
+                raise FileFormatError("the data have changed since the evaluation", got=f"{len(data)} inputs")
             return data
         except RandomSetError as error:
             logger.warning("The report has no samples of %s: %s", name, error)
@@ -116,7 +115,7 @@ def _clusters(run: Path) -> Any:
         return None
     try:
         clusters = json.loads((run / "clusters.json").read_text(encoding="utf-8"))
-        check_version(clusters.get("version", 1), 1, "clusters.json")  # the first ones had none
+        check_version(clusters.get("version", 1), 1, "clusters.json")  # early versions had no version number
         count = len(clusters["classes"])
         points = np.array(clusters["points"], float).reshape(-1, 4)
         ellipsoids = clusters["ellipsoids"]
@@ -128,5 +127,5 @@ def _clusters(run: Path) -> Any:
             raise ValueError("values are not finite")
         return {**clusters, "radius": float(clusters["radius"])}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError):
-        logger.warning("The classes are not drawn in space: %s cannot be read.", run / "clusters.json")
+        logger.warning("The class ellipsoids are not drawn: cannot read %s.", run / "clusters.json")
         return None

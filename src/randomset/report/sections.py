@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 import randomset
-from randomset.evaluation.result import sayable
+from randomset.evaluation.result import json_safe
 from randomset.evaluation.tables import Table
 
 __all__ = ["Curve", "Page", "charts_of", "escaped", "table_of"]
@@ -60,7 +60,7 @@ class Page:
 
     def settings(self, settings: Mapping[str, Any]) -> None:
         """Add a section with the settings."""
-        text = escaped(json.dumps(sayable(settings), indent=1, ensure_ascii=False))
+        text = escaped(json.dumps(json_safe(settings), indent=1, ensure_ascii=False))
         self.section("Settings", f"<details><summary>Show all settings</summary><pre>{text}</pre></details>")
 
     def _links(self) -> str:
@@ -115,5 +115,5 @@ def _note(text: str) -> str:
 
 def _script_json(content: Any) -> str:
     """Return JSON that cannot close the script element around it."""
-    text = json.dumps(sayable(content), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    text = json.dumps(json_safe(content), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c")

@@ -73,7 +73,7 @@ class DetectionCurves(NamedTuple):
 def sorted_levels(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Sort rows of a sweep by level: clean images are level 0, a range is its middle.
 
-    A range that contains others, such as all rotations beside some, has no place on an axis and is left out.
+    A range that contains others, such as the full circle, has no position on the axis and is omitted.
 
     >>> rows = [{"level": level} for level in ((0, 360), (30, 60), None)]
     >>> [row["level"] for row in sorted_levels(rows)]
@@ -94,5 +94,5 @@ def _contains(level: Any, other: Any) -> bool:
     >>> _contains((0, 360), (0, 15)), _contains((0, 15), (0, 15)), _contains(0.3, 0.1)
     (True, False, False)
     """
-    ranges = all(isinstance(one, (list, tuple)) for one in (level, other))
+    ranges = all(isinstance(value, (list, tuple)) for value in (level, other))
     return ranges and level != other and level[0] <= other[0] and other[1] <= level[1]

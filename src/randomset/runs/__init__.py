@@ -1,7 +1,6 @@
-"""Run folders: `Run` is one of them, `RunStore` many."""
+"""Run folders: `Run` for a single run, `RunStore` for a collection."""
 
-from randomset.runs.data import HeldOut, own_data
-from randomset.runs.inputs import NetworkInputs
+from randomset.runs.data import HeldOut, NetworkInputs, own_data
 from randomset.runs.run import Run
 from randomset.runs.store import RunStore
 

@@ -1,4 +1,4 @@
-"""What may be compared: runs with the same settings and the same data, and unknown data of the same kind."""
+"""Checks that runs are comparable: the same settings and data, and unknown data of the same kind."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from randomset.data.digests import fingerprint
 from randomset.data.sources import load_source
 from randomset.errors import FileFormatError, RandomSetError, ShapeError
-from randomset.runs.inputs import resolved
+from randomset.runs.data import resolved
 from randomset.runs.run import Run
 from randomset.training.config import TrainConfig
 
@@ -18,7 +18,7 @@ __all__ = ["check_data", "check_settings", "fingerprints"]
 
 
 def check_settings(run: Run, config: TrainConfig) -> None:
-    """Reject a stored run whose settings are not those of a configuration."""
+    """Reject a stored run whose settings differ from a configuration."""
     if not (run.folder / "config.json").exists():
         return
     stored, wanted = (dataclasses.asdict(each) for each in (run.config, config))
@@ -31,7 +31,7 @@ def check_settings(run: Run, config: TrainConfig) -> None:
     ]
     if different:
         raise FileFormatError(
-            "the folder holds a run with other settings",
+            "the folder contains a run with different settings",
             got=f"{run.folder}: {', '.join(different)}",
             remedy="Choose another folder with --out, or use the same settings",
         )
@@ -44,7 +44,7 @@ def check_data(run: Run, config: TrainConfig, contents: str) -> None:
     try:
         stored = json.loads((run.folder / "split.json").read_text(encoding="utf-8")).get("contents")
     except (OSError, ValueError, AttributeError, RecursionError):
-        return  # there is none yet, or whatever is wrong is reported where it is read
+        return  # not written yet, or damaged, which is reported where it is read
     if stored not in (None, contents):
         raise FileFormatError(
             "the data have changed since a run in the folder was trained",
@@ -54,7 +54,7 @@ def check_data(run: Run, config: TrainConfig, contents: str) -> None:
 
 
 def fingerprints(config: TrainConfig, ood: Mapping[str, str]) -> dict[str, str]:
-    """Load all data once, so that unusable data are found before training; return their fingerprints.
+    """Load all data, to detect unusable data before training, and return their fingerprints.
 
     The key of the training data is "".
     """

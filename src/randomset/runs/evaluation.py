@@ -1,4 +1,4 @@
-"""Measure a run on its held-out samples or on other data, and store the numbers."""
+"""Evaluation of a run on its held-out samples or other data, stored in the run folder."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from randomset.evaluation.result import Evaluation
 from randomset.evaluation.robustness import EPSILONS
 from randomset.evaluation.sweeps import NOISE, ROTATION
 from randomset.models.threshold import Threshold
-from randomset.runs.data import drawn, measured_inputs, own_data
-from randomset.runs.inputs import NetworkInputs
+from randomset.runs.data import NetworkInputs, drawn, measured_inputs, own_data
 
 if TYPE_CHECKING:
     from randomset.runs.run import Run
@@ -29,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Measurement:
-    """An evaluation with its data, as the model takes them, and the files that it was written to."""
+    """An evaluation, its data in the form that the model takes, and the files it was written to."""
 
     result: Evaluation
     test: Source
@@ -54,7 +53,7 @@ def evaluate_run(
     devices: int = 1,
     **options: Any,
 ) -> Measurement:
-    """Do what `Run.evaluate` does, whose arguments these are; also return the data and the files."""
+    """Implement `Run.evaluate`, with the same arguments; also return the data and the files."""
     folder, model = run.folder if out is None else expanded(out), run.model
     names = {name: str(source) for name, source in (ood or {}).items()}
     test, validation = (None if source is None else str(source) for source in (test, validation))
@@ -66,7 +65,7 @@ def evaluate_run(
         }
         images = tested.kind == "images" and _are_pixels(tested)
         if sweeps and tested.kind == "images" and not images:
-            logger.info("Noise and rotation are skipped: the images are not in the range of pixels.")
+            logger.info("Noise and rotation are skipped: the images are not pixels in [0, 1].")
         result = evaluate(
             model,
             tested,

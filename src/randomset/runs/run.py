@@ -1,4 +1,4 @@
-"""One run: a folder with a trained model, its settings, its split, its threshold and what was measured."""
+"""A run: a folder with a trained model, its settings, data split, threshold and evaluation."""
 
 from __future__ import annotations
 
@@ -19,9 +19,8 @@ from randomset.evaluation.result import Evaluation
 from randomset.models import load as load_model
 from randomset.models.base import Classifier
 from randomset.models.threshold import Threshold
-from randomset.runs.data import HeldOut, own_data
+from randomset.runs.data import HeldOut, NetworkInputs, own_data
 from randomset.runs.evaluation import evaluate_run
-from randomset.runs.inputs import NetworkInputs
 from randomset.runs.training import seconds_of, train_run
 from randomset.training.config import TrainConfig
 
@@ -31,10 +30,10 @@ logger = logging.getLogger(__name__)
 
 
 class Run:
-    """A run folder. Nothing is read before it is needed.
+    """A run folder; files are read when they are needed.
 
     Args:
-        folder: where the run is stored, as `randomset train --out` names it.
+        folder: the folder of the run, as in `randomset train --out`.
 
     >>> run = Run("runs/not-yet-trained")
     >>> run.is_trained
@@ -66,10 +65,10 @@ class Run:
             config: the settings.
             folder: the run folder to write.
             budget: a budget.json to use instead of choosing the sets.
-            resume: continue from what is in the folder.
-            strict: reject images that cannot be read instead of leaving them out.
+            resume: whether to resume the run in the folder.
+            strict: whether to raise an error for unreadable images instead of skipping them.
             base: the run of a softmax network with the same settings, which "temperature" and
-                "laplace-bridge" then build on.
+                "laplace-bridge" build on.
         """
         run = cls(folder)
         budget, base = (None if path is None else expanded(path) for path in (budget, base))
@@ -78,7 +77,7 @@ class Run:
         return run
 
     def resume(self) -> Run:
-        """Continue an interrupted training from its last checkpoint; a finished run stays as it is."""
+        """Resume interrupted training from its last checkpoint; a finished run is unchanged."""
         return self if self.is_trained else Run.train(self.config, self.folder, resume=True)
 
     @property
@@ -107,12 +106,12 @@ class Run:
         return seconds_of(self.folder)
 
     def digest(self) -> str:
-        """Return a digest of the model's file: another one means another model."""
+        """Return a digest of the model's file, by which changes of the model are detected."""
         try:
             content = (self.folder / "model.safetensors").read_bytes()
         except OSError:
             raise FileFormatError(
-                "a run has lost its model",
+                "the run has no model file",
                 got=str(self.folder),
                 remedy="Delete the folder: the same command trains it again",
             ) from None
@@ -127,25 +126,25 @@ class Run:
         strict: bool = False,
         text_column: str | None = None,
     ) -> Source:
-        """Load a source in the form that the model takes; its remarks report what was converted."""
+        """Load a source in the form that the model takes; its remarks report conversions."""
         return NetworkInputs(self.model, self.folder, strict, text_column)(
             str(source), split, labelled=labelled
         )
 
     def data(self, test: str | None = None, validation: str | None = None) -> HeldOut:
-        """Return (test, validation, calibration) data: those that are named, else those held out."""
+        """Return (test, validation, calibration) data: the named sources, or the held-out samples."""
         return own_data(self.folder, NetworkInputs(self.model, self.folder, False), test, validation)
 
     def evaluate(
         self, test: str | Path | None = None, ood: Mapping[str, str | Path] | None = None, **options: Any
     ) -> Evaluation:
-        """Measure the model, and write evaluation.json, evaluation.md, scores.npz and threshold.json.
+        """Evaluate the model, and write evaluation.json, evaluation.md, scores.npz and threshold.json.
 
         Args:
-            test: labelled data to test on; else the held-out samples. Samples that the run was trained on are
-                excluded, and a remark of the result gives their number.
-            ood: data of no class that the model knows, by name.
-            options: `validation` (data to choose the threshold on; else held-out samples), `ood_samples`
+            test: labelled data to test on; by default, the held-out samples. Samples that the run was trained
+                on are excluded, and a remark of the result reports their number.
+            ood: data of unknown classes, by name.
+            options: `validation` (data to choose the threshold on; by default held out), `ood_samples`
                 (use at most this many of each), `sweeps` (noise and rotation; default True), `attacks`
                 (True, or the ε to use), `autoattack` (an ε), `timing` (default True), `strict` (reject
                 images that cannot be read), `out` (a folder for the results), `seed`, `devices`, and those
@@ -164,7 +163,7 @@ class Run:
         ).prediction
 
     def report(self, out: str | Path | None = None) -> Path:
-        """Write report.html from what was measured; return its path."""
+        """Write report.html from the stored evaluation; return its path."""
         from randomset.report.run_report import report_of_run  # above this package: see tests/test_imports.py
 
         return report_of_run(self, self.folder if out is None else expanded(out))

@@ -1,4 +1,4 @@
-"""Many runs in one folder: each is trained once and measured once."""
+"""A collection of runs in one folder, each trained and evaluated once."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 _MEASURED, _TIMES = "randomset.measured", "randomset.times"
 MEASURED = "comparison"
-"""The folder in a run with what was measured for a comparison; `randomset evaluate` writes elsewhere."""
+"""The folder within a run for evaluations of a comparison; `randomset evaluate` writes to the run folder."""
 
 Draw = Callable[[Evaluation, Path], object]
 
@@ -60,7 +60,7 @@ class RunStore:
         return [name for name in configs if all(self.run(config).is_trained for config in configs[name])]
 
     def check_same(self, configs: Sequence[TrainConfig], contents: str | None = None) -> None:
-        """Reject stored runs with other settings, or with data of another fingerprint if one is given."""
+        """Reject stored runs with different settings or, if a fingerprint is given, different data."""
         for config in configs:
             check_settings(self.run(config), config)
         if contents is not None:
@@ -70,10 +70,10 @@ class RunStore:
     # -- training -------------------------------------------------------------------------------
 
     def train(self, configs: Sequence[TrainConfig], then: float = 0.0) -> list[Run]:
-        """Train the runs that are missing, resume those that were interrupted; return all of them.
+        """Train missing runs and resume interrupted ones; return all runs.
 
-        Progress is logged with an estimate of the time to go, to which `then` adds what follows the training,
-        in seconds.
+        Progress is logged with an estimate of the remaining time; `then` is added to it: the seconds needed
+        after training.
         """
         unique = list(dict.fromkeys(configs))
         ordered = sorted(unique, key=lambda config: base_method(config) is not None)
@@ -87,7 +87,7 @@ class RunStore:
         return [self.run(config) for config in configs]
 
     def trained(self, config: TrainConfig) -> Run:
-        """Return a trained run; train it if it is missing, resume it if it was interrupted."""
+        """Return a trained run; train it if missing, resume it if interrupted."""
         run = self.run(config)
         if run.is_trained:
             return run
@@ -106,7 +106,7 @@ class RunStore:
         train_run(config, folder, resume=resume, base=base)
 
     def base(self, config: TrainConfig) -> Run | None:
-        """Return the trained run that a method can build on, such as temperature scaling on softmax's."""
+        """Return the trained run that a method can build on, as temperature scaling does on softmax."""
         method = base_method(config)
         run = None if method is None else self.run(replace(config, method=method))
         return run if run is not None and run.is_trained else None
@@ -141,11 +141,11 @@ class RunStore:
 
         Args:
             run: a trained run.
-            contents: fingerprints of the data: other ones mean that it is measured again.
-            ood: data of no class that the model knows, by name.
-            ood_samples: use at most this many of each.
-            seed: of everything random.
-            draw: draws the figures of an evaluation into a folder, as `randomset.report.draw_all` does.
+            contents: fingerprints of the data; if they change, the run is evaluated again.
+            ood: data of unknown classes, by name.
+            ood_samples: the maximum number of inputs of each.
+            seed: seed of all random numbers.
+            draw: saves the figures of an evaluation to a folder, such as `randomset.report.draw_all`.
         """
         folder, figures = run.folder / MEASURED, draw is not None
         mark: dict[str, Any] = {"contents": dict(contents), "ood": dict(ood), "ood_samples": ood_samples}
@@ -173,7 +173,7 @@ class RunStore:
         return {"parameters": count} | ({} if seconds is None else {"seconds": float(seconds)})
 
     def times(self, runs: Mapping[str, Run], path: Path) -> dict[str, float]:
-        """Return the milliseconds of one prediction by each model; they are measured in turns, once.
+        """Return the milliseconds of a single prediction by each model, measured in turns and stored.
 
         `path` is the file to store them in.
         """
@@ -195,7 +195,7 @@ class RunStore:
         return milliseconds
 
     def compare(self, configs: Sequence[TrainConfig], **options: Any) -> Comparison:
-        """Measure trained runs of several methods and seeds; the options are those of `evaluate`."""
+        """Evaluate trained runs of several methods and seeds; the options are those of `evaluate`."""
         seeds = sorted({config.seed for config in configs})
         methods = list(dict.fromkeys(config.method for config in configs))
         results: dict[str, list[Any]] = {name: [] for name in methods}
@@ -210,7 +210,7 @@ class RunStore:
 
 
 def base_method(config: TrainConfig) -> str | None:
-    """Return the method whose trained model a method can build on, if there is one."""
+    """Return the method whose trained model the configured method can build on, if any."""
     return classifier_class(config.method).base_method
 
 

@@ -1,4 +1,4 @@
-"""Train a run: data, split, training, test and threshold, each stored in the run folder."""
+"""Training of a run: data, split, model, test metrics and threshold, stored in the run folder."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from randomset.models.base import Classifier
 from randomset.models.calibration_error import calibration_error
 from randomset.models.prediction import Prediction
 from randomset.models.threshold import Threshold
-from randomset.runs.inputs import TOKENIZER
+from randomset.runs.data import TOKENIZER
 from randomset.training.config import TrainConfig
 from randomset.training.pipeline import train
 from randomset.training.preparation import backbone_for, backbone_name, spec_for
@@ -52,8 +52,8 @@ def train_run(
         config: the settings.
         out: the run folder.
         budget: a budget.json to use instead of choosing the sets.
-        resume: continue from what is in the folder.
-        strict: reject images that cannot be read instead of leaving them out.
+        resume: whether to resume the run in the folder.
+        strict: whether to raise an error for unreadable images instead of skipping them.
         base: the run of a softmax network with the same settings, which some methods build on.
     """
     import_torchvision_first()
@@ -153,7 +153,7 @@ def _cleanup(out: Path, resume: bool) -> Iterator[None]:
 
 @contextmanager
 def _clock(out: Path, resume: bool) -> Iterator[list[float]]:
-    """Yield a list of seconds spent on training; the time within is added and stored, also if interrupted."""
+    """Yield the seconds of training so far, as a list; add and store those of the block, even on errors."""
     before = seconds_of(out) if resume else None
     spent = [] if before is None else [before]
     start = time.perf_counter()
@@ -166,7 +166,7 @@ def _clock(out: Path, resume: bool) -> Iterator[list[float]]:
 
 
 def seconds_of(run: Path) -> float | None:
-    """Return how long a run was trained, according to its seconds.json; None if there is none."""
+    """Return the training time of a run in seconds, from its seconds.json; None without one."""
     try:
         seconds = json.loads((run / "seconds.json").read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -191,7 +191,7 @@ def _tokenizer(config: TrainConfig, out: Path) -> Callable[[Source], Source]:
     library, _, name = config.backbone.partition(":")
     if library != "hf" or not name:
         raise RandomSetError(
-            "texts need a network that reads them",
+            "texts need a text encoder as backbone",
             got=f"--backbone {config.backbone}",
             remedy="Name a Hugging Face model, or a folder with one: --backbone hf:MODEL",
         )
@@ -214,7 +214,7 @@ def _budget_for(data: Source, path: Path) -> Budget:
     budget = Budget.load(path)
     if budget.classes != data.classes:
         raise RandomSetError(
-            "the budget has other classes than the data",
+            "the classes of the budget differ from those of the data",
             got=", ".join(budget.classes[:5]),
             expected=", ".join(data.classes[:5]),
         )
@@ -222,12 +222,12 @@ def _budget_for(data: Source, path: Path) -> Budget:
 
 
 def _predicted(model: Classifier, source: Source) -> Prediction:
-    """Predict a source piece by piece: the masses of many sets would not all fit into memory."""
+    """Predict a source in chunks, since the masses of many sets may not fit into memory."""
     return Prediction.concatenate([Prediction.of(model.predict(part)) for part in source.inputs.split(8192)])
 
 
 def _test_numbers(model: Classifier, tested: Source) -> dict[str, Any]:
-    """Measure a model on held-out samples; for a set-valued label, any of its classes is right."""
+    """Evaluate a model on held-out samples; for a set-valued label, any of its classes is correct."""
     if not len(tested):
         return {}
     prediction, labels = _predicted(model, tested), tested.labels

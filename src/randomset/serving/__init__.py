@@ -1,4 +1,4 @@
-"""Deployment of trained networks: export and the HTTP service."""
+"""Deployment of trained networks: export, and an HTTP service."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -21,7 +21,7 @@ class Answers:
     Args:
         model: a random-set network or a baseline.
         inputs: a batch, as the model expects it.
-        batch_size: how many inputs to predict at once.
+        batch_size: inputs per batch.
         name: the name of the inputs in errors.
         threshold: decides which inputs are known.
     """

@@ -1,4 +1,4 @@
-"""Limits on connections: how many there are, and how long they may stay silent."""
+"""Limits on connections: their number, and deadlines for headers and bodies."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import asyncio
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-__all__ = ["bounded_protocol", "most_connections"]
+__all__ = ["bounded_protocol", "max_connections"]
 
 _UNAVAILABLE = (
     b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n"
 )
 
 
-def most_connections() -> int:
-    """Return how many connections may be open: half of this process's limit on open files, up to 1000."""
+def max_connections() -> int:
+    """Return the maximum number of connections: half of this process's limit on open files, up to 1000."""
     try:
         import resource
     except ImportError:  # Windows, where select() waits for at most 512 sockets

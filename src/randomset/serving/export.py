@@ -1,4 +1,4 @@
-"""Export of a trained network as one graph, from raw inputs to `known`: ONNX or torch.export."""
+"""Export of a trained network as one graph, from raw inputs to predictions: ONNX or torch.export."""
 
 from __future__ import annotations
 

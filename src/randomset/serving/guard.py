@@ -62,12 +62,7 @@ class Guard:
     """
 
     def __init__(
-        self,
-        app: ASGIApp,
-        limits: Limits,
-        requests: Counter,
-        longest_json: int,
-        hosts: frozenset[str] | None,
+        self, app: ASGIApp, limits: Limits, requests: Counter, longest_json: int, hosts: frozenset[str] | None
     ) -> None:
         self.app, self.limits, self.requests = app, limits, requests
         self.longest_json, self.hosts = longest_json, hosts

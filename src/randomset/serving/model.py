@@ -1,4 +1,4 @@
-"""A run folder as a served model: it reads untrusted inputs within limits, and predicts them."""
+"""A run folder as a served model, which reads untrusted inputs within limits and predicts them."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ __all__ = ["Answer", "Limits", "ServedModel", "TooLarge"]
 
 _FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF")  # other decoders of Pillow are less maintained
 _TOKENIZER = "tokenizer"
-_TOTAL = 4  # all images of a request may have this many times the pixels of the largest
-_NUMBER = 24  # bytes of a number in JSON, generously
+_TOTAL = 4  # total pixels of all images in a request, in units of the limit for one image
+_NUMBER = 24  # bytes of a number in JSON, at most
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Answer:
     line: dict[str, Any]
 
     def whole(self) -> dict[str, Any]:
-        """Return it with the probabilities and intervals of all classes and the masses of all sets."""
+        """Return the prediction with all probabilities, intervals and masses."""
         return {**self.line, **self.batch.details(self.row), "intervals": self.batch.intervals(self.row)}
 
 
@@ -128,16 +128,14 @@ class ServedModel:
             array = np.array(None)
         if array.dtype.kind not in "iuf":
             raise ShapeError("inputs must be a regular array of numbers", got=type(numbers).__name__)
-        with np.errstate(over="ignore"):  # too large becomes infinite, and is refused
+        with np.errstate(over="ignore"):  # too large becomes infinite, and is rejected
             inputs = torch.from_numpy(array.astype(np.float32))
         if not inputs.numel() or not inputs.isfinite().all():
             raise ShapeError("inputs must be finite numbers", got=f"an array of shape {array.shape}")
         inputs = self.spec.batched(inputs)
         if inputs.dim() != len(self.shape) + 1:
             raise ShapeError(
-                "wrong input shape for the model",
-                got=str(tuple(array.shape)),
-                expected=self.expected,
+                "wrong input shape for the model", got=str(tuple(array.shape)), expected=self.expected
             )
         self._check_count(len(inputs))
         if self.kind == "images":
@@ -243,6 +241,6 @@ def _configure_pillow() -> None:
     try:
         from PIL import Image
     except ImportError:
-        return  # an error when a file arrives
+        return  # reported when a file arrives
     Image.MAX_IMAGE_PIXELS = None
     warnings.filterwarnings("ignore", module=r"PIL\.")  # here, since filters are not thread-safe

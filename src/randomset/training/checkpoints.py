@@ -67,8 +67,7 @@ class RunCheckpoints(Checkpoint):
 
     def on_train_batch_end(self, trainer: Trainer, engine: Any, *_: Any) -> None:  # noqa: D102
         stop = trainer.strategy.reduce_boolean_decision(self.received is not None, all=False)
-        last = trainer.fit_loop.epoch_loop.batch_progress.is_last_batch
-        if last:
+        if trainer.fit_loop.epoch_loop.batch_progress.is_last_batch:
             return  # the end of the epoch, after validation, is handled below
         done = trainer.fit_loop.epoch_loop.batch_progress.current.ready
         due = done % self.steps == 0 if self.steps else self._due(trainer)
@@ -89,9 +88,8 @@ class RunCheckpoints(Checkpoint):
         self._write(trainer, "last.ckpt")
         if trainer.is_global_zero:
             write_history(engine.history, self.folder.parent / "metrics.csv")
-        stop = trainer.strategy.reduce_boolean_decision(self.received is not None, all=False)
-        if stop:  # also in the last epoch: skip everything after training, too
-            raise Stopped
+        if trainer.strategy.reduce_boolean_decision(self.received is not None, all=False):
+            raise Stopped  # also in the last epoch: skip everything after training, too
 
     def on_train_end(self, trainer: Trainer, engine: Any) -> None:  # noqa: D102
         self._restore_handlers()

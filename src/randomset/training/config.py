@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import randomset
 from randomset._core.checks import is_number, is_whole
 from randomset._core.files import expanded, read_document, write_document
 from randomset.budgeting.num_sets import check_num_sets
@@ -55,12 +56,10 @@ class TrainConfig:
     def plan(self, samples: int | None = None, epochs: int | None = None, *, plain: bool = False) -> Recipe:
         """Return the recipe with this configuration's changes.
 
-        The faster head is for random-set heads: baselines, and the plain network that comes first, learn as
-        with "fast", since a softmax head at that rate can destroy the backbone.
-
-        Without a batch size, small data sets are cut into about twenty batches, so that an epoch has some
-        steps. Pretrained weights move at a tenth of the fast recipe's rate, unless they are frozen; the new
-        head moves at the full rate.
+        "fast-head" applies to random-set heads only: baselines, and the plain network trained first, use
+        "fast", since a softmax head at the higher rate can destroy the backbone. Without a batch size, small
+        data sets are split into about twenty batches. Pretrained weights that are not frozen are trained at
+        a tenth of the fast recipe's learning rate, the new head at the full rate.
         """
         name = self.recipe
         if name == "fast-head" and (plain or self.method != "rsnn"):
@@ -80,18 +79,17 @@ class TrainConfig:
             self.plan(epochs=self.first_epochs)
         if not is_whole(self.seed, 0):
             raise RandomSetError("seed is out of range", got=self.seed, expected="a non-negative integer")
-        check_num_sets(
-            0 if is_whole(self.num_sets, 0) else self.num_sets, 2
-        )  # the number of classes is not known yet
+        # The number of classes, which bounds the number of sets, is not known yet.
+        check_num_sets(0 if is_whole(self.num_sets, 0) else self.num_sets, 2)
         for name in ("alpha", "beta", "validation", "calibration", "test"):
             value = getattr(self, name)
             if not is_number(value):
                 raise RandomSetError(f"{name} is out of range", got=value, expected="a non-negative number")
-        held = {name: getattr(self, name) for name in ("validation", "calibration", "test")}
-        if sum(value for value in held.values() if not is_whole(value, 1)) >= 1:
+        held_out = {name: getattr(self, name) for name in ("validation", "calibration", "test")}
+        if sum(value for value in held_out.values() if not is_whole(value, 1)) >= 1:
             raise RandomSetError(
                 "no samples are left to train on",
-                got=" and ".join(f"{name} {value}" for name, value in held.items()),
+                got=" and ".join(f"{name} {value}" for name, value in held_out.items()),
                 expected="shares that sum to less than 1, or numbers of samples",
             )
         if not all(is_whole(width, 1) for width in self.hidden):
@@ -104,7 +102,7 @@ class TrainConfig:
             raise RandomSetError(
                 "freezing a backbone without pretrained weights would leave it random",
                 got="freeze without weights",
-                remedy="Pass weights: default, or a file",
+                remedy='Pass weights="default", or a file',
             )
         if self.from_first and (self.freeze or self.method != "rsnn"):
             raise RandomSetError(
@@ -114,7 +112,7 @@ class TrainConfig:
             )
         if self.freeze and self.recipe == "text" and self.learning_rate is None:
             raise RandomSetError(
-                "the recipe for texts is for fine-tuning: its rate is too low for a head alone",
+                "the text recipe is for fine-tuning: its learning rate is too low to train only a head",
                 got="freeze with the recipe text",
                 remedy="Omit the recipe, or pass a learning rate",
             )
@@ -130,8 +128,6 @@ class TrainConfig:
 
     def save(self, path: Path) -> None:
         """Write the configuration as JSON."""
-        import randomset
-
         content = {"randomset": randomset.__version__, "config": dataclasses.asdict(self)}
         write_document(content, path, _FORMAT, _VERSION, indent=2)
 

@@ -17,9 +17,8 @@ from randomset._core.batches import as_floating, call_with, feature_tensor, spli
 from randomset.backbones.inputs import InputSpec
 from randomset.errors import LabelError, RandomSetError, ShapeError
 from randomset.models.calibration_error import NUM_BINS, calibration_gaps
-from randomset.training.augmentation import shifted_and_flipped
 from randomset.training.loaders import seed_everything, seed_from
-from randomset.training.recipe import Recipe
+from randomset.training.recipe import Recipe, shifted_and_flipped
 
 __all__ = ["Engine"]
 
@@ -50,7 +49,7 @@ class Engine(lightning.LightningModule):
         self.ignored = getattr(loss, "ignore_index", -100)
         self.means = nn.ModuleDict()
         self.gaps = torch.zeros(NUM_BINS + 1, dtype=torch.double)
-        """Calibration gaps of this validation, and last the number of samples."""
+        """Calibration gaps of the current validation epoch, followed by the number of samples."""
 
     # -- training -------------------------------------------------------------------------------
 
@@ -62,10 +61,11 @@ class Engine(lightning.LightningModule):
             self.input_spec = InputSpec.of(inputs)
         if (self.recipe.shift or self.recipe.flip) and isinstance(inputs, Tensor) and inputs.dim() == 4:
             inputs = shifted_and_flipped(inputs, self.recipe.shift, self.recipe.flip)
-        given = call_with(self.module, inputs)
-        outputs = feature_tensor(given)
-        seen = given if getattr(self.loss, "takes_pairs", False) and isinstance(given, tuple) else outputs
-        value = self.loss(seen, labels) if weight is None else self.loss(seen, labels, weight)
+        returned = call_with(self.module, inputs)
+        outputs = feature_tensor(returned)
+        takes_pairs = getattr(self.loss, "takes_pairs", False) and isinstance(returned, tuple)
+        arguments = (returned if takes_pairs else outputs, labels)
+        value = self.loss(*arguments) if weight is None else self.loss(*arguments, weight)
         self.first_loss = value.detach() if self.first_loss is None else self.first_loss
         terms = {"loss": value.detach(), **getattr(self.loss, "terms", {})}
         for name, term in {**terms, "samples": torch.ones_like(value)}.items():
@@ -157,16 +157,16 @@ class Engine(lightning.LightningModule):
         if hasattr(self.module, "diagnostics"):
             for name, values in self.module.diagnostics(outputs).items():  # type: ignore[operator]
                 self._note(f"val_{name}", values)
-        found = self._probabilities(outputs)
-        hit = _probability_of_label(found, labels, self.ignored)
-        if hit is None:
+        probabilities = self._probabilities(outputs)
+        likelihood = _probability_of_label(probabilities, labels, self.ignored)
+        if likelihood is None:
             return
-        confidence, predicted = found.max(1)
-        right = _is_right(predicted, labels)
-        used = torch.ones_like(right) if labels.dim() > 1 else labels != self.ignored
-        self._note("val_accuracy", right[used].float())
-        self._note("val_nll", -hit[used].clamp_min(1e-12).log())
-        gaps = calibration_gaps(confidence[used], right[used])
+        confidence, predicted = probabilities.max(1)
+        correct = _is_correct(predicted, labels)
+        used = torch.ones_like(correct) if labels.dim() > 1 else labels != self.ignored
+        self._note("val_accuracy", correct[used].float())
+        self._note("val_nll", -likelihood[used].clamp_min(1e-12).log())
+        gaps = calibration_gaps(confidence[used], correct[used])
         self.gaps = self.gaps.to(gaps.device) + torch.cat((gaps, gaps.new_tensor([int(used.sum())])))
 
     def on_validation_epoch_end(self) -> None:  # noqa: D102
@@ -239,7 +239,7 @@ def _probability_of_label(probabilities: Tensor, labels: Any, ignored: int) -> T
     return (probabilities * labels).sum(1)
 
 
-def _is_right(predicted: Tensor, labels: Tensor) -> Tensor:
+def _is_correct(predicted: Tensor, labels: Tensor) -> Tensor:
     if labels.dim() == 1:
         return predicted == labels
     if labels.dtype == torch.bool:

@@ -25,7 +25,7 @@ from randomset.errors import (
 )
 from randomset.models.base import Classifier
 from randomset.models.temperature import CalibrationReport
-from randomset.training.environment import loggers, preserve_random_state, quiet_lightning
+from randomset.training.environment import chosen_precision, loggers, preserve_random_state, quiet_lightning
 from randomset.training.loaders import (
     EpochLoader,
     seed_everything,
@@ -33,10 +33,10 @@ from randomset.training.loaders import (
     training_loader,
     validation_loader,
 )
-from randomset.training.precision import chosen_precision
 from randomset.training.preparation import spec_for
 from randomset.training.recipe import Recipe
 from randomset.training.report import FitReport, TrainingStopped
+from randomset.training.resuming import checked_checkpoint, find_checkpoint
 
 __all__ = ["fit"]
 
@@ -73,24 +73,24 @@ def fit(
         val: validation data, in the same formats.
         epochs: number of epochs; by default, the recipe's.
         recipe: "fast", "fast-head", "paper", "text", or a `Recipe`.
-        loss: a module of (outputs, labels); None takes the network's own.
-        batch_size: samples in a step, over all processes together; for data sets. None: the recipe's.
-        learning_rate: None leaves it to the recipe.
-        seed: order of the data, dropout and augmentation depend on it. The weights are the network's own:
-            seed torch before you build it.
-        out: a run folder for metrics.csv, checkpoints and TensorBoard's logs, in which no other process may
-            work meanwhile. Without it nothing is written.
+        loss: a module called with (outputs, labels); by default, the network's own.
+        batch_size: samples per step over all processes, for data sets; by default, the recipe's.
+        learning_rate: the maximum learning rate; by default, the recipe's.
+        seed: seed of the data order, dropout and augmentation. The network brings its initial weights: seed
+            torch before building it.
+        out: a run folder for metrics.csv, checkpoints and TensorBoard's logs, locked against other processes.
+            Without it, nothing is written.
         resume: whether to resume from the run folder's last checkpoint, or the path of another one. If the
-            folder has none, training starts from the beginning; if the last one is damaged, it resumes from
-            the previous one, with a warning.
+            folder has no checkpoint, training starts from the beginning; if the last one is damaged,
+            training resumes from the previous one, with a warning.
         keep: which weights the network ends with. "best" needs a run folder and validation data.
-        calibrated: whether to calibrate the network on the validation data afterwards; None does so for
-            random-set networks, if there are validation data.
-        checkpoint_steps: batches between two checkpoints within an epoch; None goes by the clock.
+        calibrated: whether to calibrate the network on the validation data afterwards; by default, for
+            random-set networks with validation data.
+        checkpoint_steps: batches between two checkpoints within an epoch; by default, by time.
         checkpoint_minutes: minutes between two checkpoints within an epoch.
-        workers: processes that read a data set; None means two, on systems where this is safe.
-        progress: whether to show a bar; None shows it on a terminal.
-        precision: one of Lightning's names; None takes mixed precision where the device has it.
+        workers: processes that read a data set; by default two, on systems where this is safe.
+        progress: whether to show a progress bar; by default, on a terminal.
+        precision: a precision by its name in Lightning; by default mixed, where the device supports it.
         trainer_options: further arguments of `lightning.Trainer`: devices, strategy, logger, callbacks, …
     """
     import_torchvision_first()
@@ -100,7 +100,6 @@ def fit(
         raise MissingPackageError("lightning", "train") from None
     from randomset.training.checkpoints import RunCheckpoints, Stopped
     from randomset.training.engine import Engine
-    from randomset.training.resuming import checked_checkpoint, found_checkpoint
 
     plan = Recipe.named(recipe, epochs=epochs, batch_size=batch_size, learning_rate=learning_rate)
     if loss is None:
@@ -130,13 +129,13 @@ def fit(
         network.calibration = None  # type: ignore[assignment]  # it belongs to the previous weights
     try:
         engine = Engine(network, loss.to(_device_of(network)), plan, seed)
-        found = None if checkpoints is None else found_checkpoint(checkpoints, resume, engine, loader)
+        checkpoint = None if checkpoints is None else find_checkpoint(checkpoints, resume, engine, loader)
     except RandomSetError:
         if before is not None:
             network.calibration = before
         raise
-    start, resumed = (None, None) if found is None else (found[0], found[1]["randomset"])
-    del found  # free its tensors, which are several times the size of the network
+    start, resumed = (None, None) if checkpoint is None else (checkpoint[0], checkpoint[1]["randomset"])
+    del checkpoint  # free its tensors, which are several times the size of the network
     begun = 0 if resumed is None else resumed["epoch"]
     if resumed is not None and isinstance(loader, EpochLoader):
         loader.start_at(begun, resumed["position"])
@@ -153,7 +152,7 @@ def fit(
             from_previous=start is not None and start.resolve() == (checkpoints / "previous.ckpt").resolve(),
         )
         callbacks.append(keeper)
-    home = _device_of(network)
+    device = _device_of(network)
     options = {
         "accelerator": "auto",
         "logger": loggers(folder, trainer_options.pop("logger", None)),
@@ -185,7 +184,7 @@ def fit(
                 "cannot resume from the checkpoint", got=f"{start}: {error!r:.200}"
             ) from error
         finally:
-            network.to(home).eval()
+            network.to(device).eval()
     if keep == "best" and checkpoints is not None and (checkpoints / "best.ckpt").exists():
         engine.load_state_dict(checked_checkpoint(checkpoints / "best.ckpt", engine)["state_dict"])
     history = engine.history or (resumed["history"] if resumed else [])
@@ -256,9 +255,7 @@ def _data(train: Any, val: Any, plan: Recipe, seed: int, workers: int) -> dict[s
     if isinstance(train, lightning.LightningDataModule):
         if val is not None:
             raise RandomSetError(
-                "validation data given twice",
-                got="a data module and val",
-                expected="only the data module",
+                "validation data given twice", got="a data module and val", expected="only the data module"
             )
         return {"datamodule": train}
     return {
@@ -296,7 +293,7 @@ def _checkpoint_folder(folder: Path, resume: Any) -> Path:
     checkpoints = folder / "checkpoints"
     if not resume and (checkpoints / "last.ckpt").exists():
         raise FileFormatError(
-            "the folder already contains checkpoints of a run",
+            "the folder already contains checkpoints",
             got=str(folder),
             remedy="Pass resume=True to continue, or use another folder",
         )

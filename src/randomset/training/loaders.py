@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from torch.utils.data import (
     SequentialSampler,
     Subset,
     TensorDataset,
+    default_collate,
 )
 
 from randomset._core.batches import labelled_batches, paired
@@ -203,7 +204,7 @@ def training_loader(data: Any, batch_size: int, seed: int, workers: int) -> Any:
             drop_last=data.drop_last,
             for_each_process=True,
             num_workers=data.num_workers,
-            collate_fn=_own_collate(data),
+            collate_fn=None if data.collate_fn is default_collate else data.collate_fn,
             pin_memory=data.pin_memory,
             worker_init_fn=data.worker_init_fn,
         )
@@ -236,9 +237,3 @@ class _Batches:
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.batches)
-
-
-def _own_collate(loader: DataLoader[Any]) -> Callable[[Any], Any] | None:
-    from torch.utils.data import default_collate
-
-    return None if loader.collate_fn is default_collate else loader.collate_fn

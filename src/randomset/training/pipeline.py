@@ -1,40 +1,221 @@
-"""The whole pipeline in one call: `train` turns settings and tensors into a trained classifier."""
+"""The whole pipeline: `train` turns settings and tensors into a trained classifier, by way of a `Job`."""
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.data import Dataset, Subset, TensorDataset
 
+from randomset._core.batches import width_of
 from randomset._core.locks import locks_out_folder
+from randomset.backbones import Backbone, build
 from randomset.backbones.inputs import InputSpec
 from randomset.belief.budget import Budget
 from randomset.errors import RandomSetError
 from randomset.models.base import Classifier
 from randomset.models.registry import classifier_class
 from randomset.training.config import TrainConfig
-from randomset.training.job import Job
-from randomset.training.preparation import backbone_for, log_pretrained_inputs, preprocess_for, spec_for
+from randomset.training.fitting import fit
+from randomset.training.loaders import EpochLoader, seed_from
+from randomset.training.preparation import (
+    are_tokens,
+    backbone_for,
+    features_of,
+    frozen_features,
+    log_pretrained_inputs,
+    preprocess_for,
+    scaled_features,
+    spec_for,
+)
 from randomset.training.report import FitReport
 
 if TYPE_CHECKING:
     from randomset.budgeting.budgeter import Budgeter
 
-__all__ = ["TrainResult", "train"]
+__all__ = ["Job", "TrainResult", "train"]
+
+logger = logging.getLogger("randomset.training")
+
+
+@dataclass
+class Job:
+    """The argument of `Classifier.train_on`; implements `randomset.models.training_job.TrainingJob`.
+
+    Args:
+        config: the settings.
+        classes: the names of the classes, in label order.
+        data: inputs and labels, and perhaps sample weights, of all samples.
+        rows: the training samples among them; None for all.
+        val: validation inputs and labels, or
+        val_rows: the validation samples among `data`.
+        template: the backbone to copy.
+        preprocess: a module applied to inputs before the backbone.
+        redraw: whether to initialise the backbone's weights again for every model, from its own seed.
+    """
+
+    config: TrainConfig
+    classes: tuple[str, ...]
+    data: tuple[Tensor, ...]
+    template: nn.Module
+    preprocess: nn.Module | None = None
+    redraw: bool = True
+    rows: Tensor | None = None
+    val: tuple[Tensor, Tensor] | None = None
+    val_rows: Tensor | None = None
+    budget: Budget | None = None
+    base: Classifier | None = None
+    out: Path | None = None
+    resume: bool = False
+    progress: bool | None = None
+    trainer_options: dict[str, Any] = field(default_factory=dict)
+    seed: int | None = None
+    artifacts: dict[str, Any] = field(default_factory=dict)
+    reports: dict[str, FitReport] = field(default_factory=dict)
+    """The reports of all calls of `fit`, by folder."""
+
+    # -- data -----------------------------------------------------------------------------------
+
+    @cached_property
+    def inputs(self) -> Tensor:
+        """The inputs to train on, or the standardised features of a frozen backbone."""
+        return self._frozen[0] if self.config.freeze else self.data[0]
+
+    @cached_property
+    def labels(self) -> Tensor:
+        """The labels of the training samples."""
+        return self.data[1] if self.rows is None else self.data[1][self.rows]
+
+    @property
+    def samples(self) -> int:
+        """The number of training samples."""
+        return len(self.labels)
+
+    @property
+    def is_table(self) -> bool:
+        """Whether the inputs are features (n × F), from which sets can be chosen directly."""
+        return self.data[0].dim() == 2 and not self.reads_tokens
+
+    @property
+    def reads_tokens(self) -> bool:
+        """Whether the inputs are token ids."""
+        return are_tokens(self.data[0])
+
+    @cached_property
+    def training(self) -> Dataset[Any]:
+        """The training samples, not copied: they may be on disk."""
+        return _subset(TensorDataset(self.inputs, *self.data[1:]), self.rows)
+
+    @cached_property
+    def validation(self) -> Dataset[Any] | None:
+        """The validation samples, if any."""
+        if self.val_rows is not None and len(self.val_rows):
+            return _subset(TensorDataset(self.inputs, self.data[1]), self.val_rows)
+        if self.val is None:
+            return None
+        inputs = self.val[0]
+        if self.config.freeze:
+            inputs = self._frozen[2](frozen_features(self.template, self.preprocess, inputs, self.progress))
+        return TensorDataset(inputs, self.val[1])
+
+    def batches(self) -> EpochLoader:
+        """Return the training data in batches, in their own order."""
+        loader = EpochLoader(self.training, 256, shuffle=False)
+        loader.shared = False  # every process sees all of them
+        return loader
+
+    def features(self, model: nn.Module | None = None) -> Tensor:
+        """Return features of the training samples: a model's, the pretrained backbone's, or the inputs."""
+        if model is not None:
+            return features_of(model, self.data[0], self.rows, progress=self.progress)
+        features = self.data[0] if self.config.weights == "none" else self._pretrained
+        return features if self.rows is None else features[self.rows]
+
+    @cached_property
+    def _pretrained(self) -> Tensor:
+        return frozen_features(self.template, self.preprocess, self.data[0], self.progress)
+
+    @cached_property
+    def _frozen(self) -> tuple[Tensor, nn.Module, nn.Module]:
+        """Standardised features of all samples, the backbone that returns them, and the standardisation."""
+        backbone, scale = scaled_features(copy.deepcopy(self.template), self._pretrained, self.rows)
+        return scale(self._pretrained), backbone, scale
+
+    # -- models ---------------------------------------------------------------------------------
+
+    @cached_property
+    def width(self) -> int:
+        """The number of features that the backbone returns."""
+        return width_of(self.template)
+
+    def parts(self, seed: int | None = None) -> dict[str, Any]:
+        """Seed torch, and return the backbone and preprocessing as arguments of a classifier."""
+        own = self.config.seed if self.seed is None else self.seed
+        torch.manual_seed(own if seed is None else seed)
+        if self.config.freeze:
+            return {"backbone": nn.Identity(), "in_features": self.width}
+        backbone = copy.deepcopy(self.template)
+        if self.redraw and isinstance(backbone, Backbone):
+            backbone.load_state_dict(build(backbone.spec["name"], **backbone.spec["options"]).state_dict())
+        return {"backbone": backbone, "preprocess": copy.deepcopy(self.preprocess)}
+
+    def part(self, name: str, seed: int) -> Job:
+        """Return the job of training a part of the model, with a seed and a folder of its own."""
+        out = None if self.out is None else self.out / name
+        return dataclasses.replace(self, out=out, seed=seed_from(self.config.seed, seed) % 2**31)
+
+    def fit(
+        self, model: nn.Module, *, loss: nn.Module | None = None, recipe: Any = None, folder: str = ""
+    ) -> FitReport:
+        """Train a model on the training data by the configured recipe, in a folder within the run's."""
+        out = None if self.out is None else self.out / folder
+        report = fit(
+            model,
+            self.training,
+            self.validation,
+            loss=loss,
+            recipe=self.config.plan(self.samples) if recipe is None else recipe,
+            seed=self.config.seed if self.seed is None else self.seed,
+            out=out,
+            resume=self.resume and out is not None,
+            progress=self.progress,
+            **self.trainer_options,
+        )
+        self.reports[folder] = report
+        return report
+
+    def mount(self, model: Classifier) -> None:
+        """Put the frozen backbone under a model that was trained on its features, and under its parts."""
+        for part in model.modules():
+            if isinstance(part, Classifier) and part.has_backbone and isinstance(part.backbone, nn.Identity):
+                part.backbone, part.preprocess = self._frozen[1], copy.deepcopy(self.preprocess)
+                part.freeze_backbone()
+
+    def log(self, text: str) -> None:
+        """Log a stage of the training."""
+        logger.info(text)
+
+
+def _subset(data: TensorDataset, rows: Tensor | None) -> Dataset[Any]:
+    return data if rows is None else Subset(data, rows.tolist())
+
 
 logger = logging.getLogger("randomset.training")
 
 
 @dataclass(frozen=True)
 class TrainResult:
-    """The trained model, and what was learned on the way."""
+    """The trained model and the by-products of training."""
 
     model: Any
-    """The classifier, of the class that the method names."""
+    """The classifier, an instance of the configured method's class."""
     fit: FitReport | None
     first: FitReport | None
     """The training of the plain network that chose the sets, if there was one."""
@@ -63,23 +244,23 @@ def train(
 ) -> TrainResult:
     """Train the classifier that `config.method` names on tensors.
 
-    Stages are logged to "randomset.training". With a run folder, an interrupted call resumes from the stage
-    and checkpoint it had reached.
+    Stages are logged to "randomset.training". With a run folder and `resume`, an interrupted call continues
+    from the stage and checkpoint that it reached.
 
     Args:
-        config: the settings; its source, columns, size and shares are the caller's concern.
+        config: the settings; source, columns, image size and held-out shares are not used here.
         inputs: images (n × C × H × W), features (n × F) or token ids (n × T); bytes are divided by 255.
         labels: class indices (n); for random-set networks also a mask of set-valued labels (n × N).
         classes: the names of the classes, in label order.
         val: inputs and labels for validation and calibration.
-        rows: which inputs to train on; they are not copied, and may lie on disk.
-        val_rows: which inputs to validate and calibrate on, instead of `val`.
+        rows: indices of the inputs to train on; they are not copied, and may be on disk.
+        val_rows: indices of the inputs to validate and calibrate on, instead of `val`.
         weights: sample weights.
         backbone: a backbone to use instead of the configured one; it is copied.
         budget: the sets of a random-set network, instead of choosing them.
         base: a trained softmax network with the same settings, which some methods build on.
         out: the run folder.
-        resume: whether to resume what is in the run folder.
+        resume: whether to resume the run in the folder.
         progress: whether to show progress bars; None shows them on a terminal.
         trainer_options: as for `fit`.
     """

@@ -1,4 +1,4 @@
-"""What training starts from: the backbone behind a name, its preprocessing, and cached features."""
+"""Preparation of training: backbones by name, their preprocessing, and cached features."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def spec_for(preprocess: nn.Module | None, spec: InputSpec) -> InputSpec:
 
 
 def log_pretrained_inputs(backbone: nn.Module) -> None:
-    """Log what a user should know about the weights that a backbone came with."""
+    """Log the remark on the pretrained weights of a backbone, if any."""
     if remark := getattr(getattr(backbone, "pretrained_inputs", None), "remark", ""):
         logger.info(f"The weights: {remark}.")
 
@@ -174,19 +174,16 @@ def features_of(
 
 
 def frozen_features(
-    backbone: nn.Module,
-    preprocess: nn.Module | None,
-    inputs: Tensor,
-    progress: bool | None = None,
+    backbone: nn.Module, preprocess: nn.Module | None, inputs: Tensor, progress: bool | None = None
 ) -> Tensor:
     """Return the features of a backbone that is not trained, from the cache on disk if they are there.
 
-    The cache file is named by a checksum of the weights, the preprocessing and the data; it lies in the
-    folder RANDOMSET_CACHE, or in the user's cache.
+    The cache file is named by a checksum of the weights, the preprocessing and the data; it is in the folder
+    RANDOMSET_CACHE, or in the user's cache.
     """
     model = nn.Sequential(nn.Identity() if preprocess is None else preprocess, backbone)
-    usual = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "randomset"
-    folder = Path(os.environ.get("RANDOMSET_CACHE") or usual) / "features"
+    default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "randomset"
+    folder = Path(os.environ.get("RANDOMSET_CACHE") or default) / "features"
     path = folder / f"{_checksum(model, inputs)}.safetensors"
     try:
         features = load_file(path)["features"]

@@ -1,4 +1,4 @@
-"""Training recipes: plain dataclasses, which can be modified with `dataclasses.replace`."""
+"""Training recipes: optimizer, schedule and augmentation as a dataclass."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import lr_scheduler
 
 from randomset._core.checks import is_number, is_whole
 from randomset.errors import RandomSetError
 
-__all__ = ["Recipe"]
+__all__ = ["Recipe", "shifted_and_flipped"]
 
 
 @dataclass
@@ -152,9 +152,7 @@ class Recipe:
         known = {field.name for field in dataclasses.fields(cls)}
         if unknown := set(fields) - known:
             raise RandomSetError(
-                "unknown recipe field",
-                got=", ".join(sorted(unknown)),
-                expected=", ".join(sorted(known)),
+                "unknown recipe field", got=", ".join(sorted(unknown)), expected=", ".join(sorted(known))
             )
         fields = {**fields, "milestones": tuple(fields.get("milestones", ()))}
         return cls(**fields).checked()
@@ -168,14 +166,14 @@ class Recipe:
         slow: set[nn.Parameter] = set()
         if self.backbone_share != 1:
             backbones = (getattr(module, "backbone", None) for module in modules)
-            slow = {p for one in backbones if isinstance(one, nn.Module) for p in one.parameters()}
+            slow = {p for part in backbones if isinstance(part, nn.Module) for p in part.parameters()}
         groups = [
             {
-                "params": [p for p in every if (p.dim() > 1) == decays and (p in slow) == behind],
+                "params": [p for p in every if (p.dim() > 1) == decays and (p in slow) == is_slow],
                 "weight_decay": self.weight_decay if decays else 0.0,
-                "lr": self.learning_rate * (self.backbone_share if behind else 1),
+                "lr": self.learning_rate * (self.backbone_share if is_slow else 1),
             }
-            for behind in (False, True)
+            for is_slow in (False, True)
             for decays in (True, False)
         ]
         return _OPTIMIZERS[self.optimizer]([group for group in groups if group["params"]], self.learning_rate)
@@ -223,3 +221,36 @@ _SCHEDULES: dict[str, Any] = {
     "cosine": _cosine,
     "constant": _constant,
 }
+
+
+def shifted_and_flipped(images: Tensor, shift: float = 0.0, flip: bool = False) -> Tensor:
+    """Shift each image by up to `shift` of its size in each direction, and flip half of the images.
+
+    (B × C × H × W) → (B × C × H × W). Edges are replicated. Random numbers come from the CPU generator, so
+    that a seed gives the same result on every device.
+
+    >>> _ = torch.manual_seed(1)
+    >>> shifted_and_flipped(torch.arange(4.0).expand(1, 1, 1, 4), shift=0.5)
+    tensor([[[[0., 0., 0., 1.]]]])
+    """
+    count, channels, height, width = images.shape
+    rows, columns = _moved(count, height, shift), _moved(count, width, shift)
+    if flip:
+        mirrored = torch.rand(count) < 0.5
+        columns = torch.where(mirrored[:, None], columns.flip(1), columns)
+    device = images.device
+    return images[
+        torch.arange(count, device=device)[:, None, None, None],
+        torch.arange(channels, device=device)[None, :, None, None],
+        rows.to(device)[:, None, :, None],
+        columns.to(device)[:, None, None, :],
+    ]
+
+
+def _moved(count: int, size: int, shift: float) -> Tensor:
+    """Return the source index of each pixel along one axis: (count × size)."""
+    reach = int(shift * size)
+    places = torch.arange(size).expand(count, size)
+    if not reach:
+        return places
+    return (places + torch.randint(-reach, reach + 1, (count, 1))).clamp(0, size - 1)

@@ -36,8 +36,7 @@ class FitReport:
     def best(self) -> dict[str, float]:
         """Row of the epoch with the highest validation accuracy; ties are broken by the lowest loss."""
         return max(
-            self.history,
-            key=lambda row: (row.get("val_accuracy", 0.0), -row.get("val_loss", row["loss"])),
+            self.history, key=lambda row: (row.get("val_accuracy", 0.0), -row.get("val_loss", row["loss"]))
         )
 
     def to_frame(self) -> DataFrame:

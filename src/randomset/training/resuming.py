@@ -22,7 +22,7 @@ from randomset.training.recipe import Recipe
 if TYPE_CHECKING:
     from randomset.training.engine import Engine
 
-__all__ = ["FORMAT", "VERSION", "checked_checkpoint", "found_checkpoint"]
+__all__ = ["FORMAT", "VERSION", "checked_checkpoint", "find_checkpoint"]
 
 FORMAT, VERSION = "randomset.checkpoint", 1
 
@@ -39,8 +39,8 @@ class _Damaged(FileFormatError):
     """A missing or damaged checkpoint, for which the previous one can be used instead."""
 
 
-def found_checkpoint(
-    place: Path, resume: bool | str | os.PathLike[str], engine: Engine, loader: Any
+def find_checkpoint(
+    folder: Path, resume: bool | str | os.PathLike[str], engine: Engine, loader: Any
 ) -> tuple[Path, _Content] | None:
     """Return the path and content of the checkpoint to resume from; None to start from the beginning.
 
@@ -52,7 +52,7 @@ def found_checkpoint(
     if resume is not True:
         path = Path(resume).expanduser()
         return path, checked_checkpoint(path, engine, loader)
-    last, previous = place / "last.ckpt", place / "previous.ckpt"
+    last, previous = folder / "last.ckpt", folder / "previous.ckpt"
     if not last.exists() and not previous.exists():
         return None
     try:
@@ -60,11 +60,11 @@ def found_checkpoint(
     except _Damaged as error:
         try:
             content, path = _read(previous), previous
-        except _Damaged as another:
-            raise FileFormatError(f"{error}; {another}. Start again in another folder") from None
-        done = f"Resuming from the previous checkpoint, {path}, after epoch {content['randomset']['epoch']}"
-        warnings.warn(f"{error}. {done}", RandomSetWarning, stacklevel=4)
-    return path, _fitting(content, path, engine, loader)
+        except _Damaged as second_error:
+            raise FileFormatError(f"{error}; {second_error}. Start again in another folder") from None
+        fallback = f"the previous checkpoint, {path}, after epoch {content['randomset']['epoch']}"
+        warnings.warn(f"{error}. Resuming from {fallback}", RandomSetWarning, stacklevel=4)
+    return path, _matched(content, path, engine, loader)
 
 
 def checked_checkpoint(path: Path, engine: Engine, loader: Any = None) -> _Content:
@@ -73,7 +73,7 @@ def checked_checkpoint(path: Path, engine: Engine, loader: Any = None) -> _Conte
         content = _read(path)
     except _Damaged as error:
         raise FileFormatError(f"{error}. Use another checkpoint, or start without resume") from None
-    return _fitting(content, path, engine, loader)
+    return _matched(content, path, engine, loader)
 
 
 # -- integrity ------------------------------------------------------------------------------------
@@ -180,7 +180,7 @@ _STATE: dict[str, Any] = {
 # -- match with this training run -----------------------------------------------------------------
 
 
-def _fitting(checkpoint: _Content, path: Path, engine: Engine, loader: Any) -> _Content:
+def _matched(checkpoint: _Content, path: Path, engine: Engine, loader: Any) -> _Content:
     """Return the checkpoint if it matches the network, recipe, seed and data; raise otherwise."""
     state = checkpoint["randomset"]
     ours, theirs = engine.state_dict(), checkpoint["state_dict"]
@@ -232,47 +232,47 @@ def _fitting(checkpoint: _Content, path: Path, engine: Engine, loader: Any) -> _
             expected=f"{len(state['history'])} or more",
         )
     try:
-        fits = _is_place(state, layout) and _is_of_optimizer(checkpoint, engine)
+        consistent = _has_position(state, layout) and _has_optimizer_state(checkpoint, engine)
     except Exception:  # something is missing or has the wrong type
-        fits = False
-    if not fits:
+        consistent = False
+    if not consistent:
         raise FileFormatError("the checkpoint is inconsistent", got=str(path))
     return checkpoint
 
 
-def _is_place(state: _Content, layout: dict[str, int] | None) -> bool:
+def _has_position(state: _Content, layout: dict[str, int] | None) -> bool:
     """Return whether the position exists in the data."""
     position = state["position"]
     inside = position == 0 or (layout is not None and position < layout["batches"])
     return inside and state["epoch"] == len(state["history"]) and (not position or "samples" in state["sums"])
 
 
-def _is_of_optimizer(checkpoint: _Content, engine: Engine) -> bool:
+def _has_optimizer_state(checkpoint: _Content, engine: Engine) -> bool:
     """Return whether the optimizer and scheduler states are valid: torch loads them unchecked."""
     optimizer = engine.recipe.optimizer_for([engine.module, engine.loss])
     scheduler = engine.recipe.scheduler_for(optimizer, 1)["scheduler"]
-    usual, (theirs,) = optimizer.state_dict(), checkpoint["optimizer_states"]
-    for own, found in zip(usual["param_groups"], theirs["param_groups"], strict=True):
-        if not _is_number(found["lr"]) or any(found[k] != own[k] for k in own if k in found and k != "lr"):
+    ours, (theirs,) = optimizer.state_dict(), checkpoint["optimizer_states"]
+    for own, stored in zip(ours["param_groups"], theirs["param_groups"], strict=True):
+        if not _is_number(stored["lr"]) or any(stored[k] != own[k] for k in own if k in stored and k != "lr"):
             return False
-    every = dict(enumerate(chain.from_iterable(group["params"] for group in optimizer.param_groups)))
+    parameters = dict(enumerate(chain.from_iterable(group["params"] for group in optimizer.param_groups)))
     for place, moments in theirs["state"].items():
         if set(moments) != _MOMENTS[engine.recipe.optimizer]:
             return False
         for name, tensor in moments.items():
-            shape = () if name == "step" else every[place].shape
+            shape = () if name == "step" else parameters[place].shape
             if not tensor.is_floating_point() or tensor.shape != shape:
                 return False
-    planned, (stored,) = scheduler.state_dict(), checkpoint["lr_schedulers"]
+    own, (stored,) = scheduler.state_dict(), checkpoint["lr_schedulers"]
     methods = {name for name in dir(scheduler) if callable(getattr(scheduler, name))} | {"optimizer"}
-    alike = all(_are_alike(planned[name], stored[name]) for name in planned if name in stored)
+    alike = all(_are_alike(own[name], stored[name]) for name in own if name in stored)
     return alike and not methods & set(stored)
 
 
-def _are_alike(one: Any, other: Any) -> bool:
+def _are_alike(own: Any, stored: Any) -> bool:
     """Return whether two scheduler values have the same type and structure."""
-    if isinstance(one, list):
-        return type(other) is list and len(one) == len(other) and all(map(_are_alike, one, other))
-    if _is_number(one):
-        return _is_number(other)
-    return type(one) is type(other) and (one == other or type(one) is bool)
+    if isinstance(own, list):
+        return type(stored) is list and len(own) == len(stored) and all(map(_are_alike, own, stored))
+    if _is_number(own):
+        return _is_number(stored)
+    return type(own) is type(stored) and (own == stored or type(own) is bool)
