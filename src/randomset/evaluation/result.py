@@ -114,7 +114,9 @@ class Evaluation:
             except ImportError:
                 raise MissingPackageError("pyarrow", "data") from None
         else:
-            raise RandomSetError("unsupported file type for scores", got=str(path))
+            raise RandomSetError(
+                "unsupported file type for scores", got=str(path), expected=".npz or .parquet"
+            )
         return path
 
     def to_frame(self) -> Any:
