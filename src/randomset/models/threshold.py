@@ -24,6 +24,7 @@ _FILE, _FORMAT, _VERSION = "threshold.json", "randomset.threshold", 1
 class Threshold:
     """The largest score at which an input still counts as known.
 
+    >>> import torch
     >>> threshold = Threshold.keeping(0.75, torch.tensor([0.0, 0.25, 0.5, 1.0]), "entropy")
     >>> threshold.value, threshold.known(torch.tensor([0.5, 0.75]))
     (0.5, tensor([ True, False]))
