@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import copy
 import json
+import logging
 import time
 from pathlib import Path
 from typing import Any
@@ -80,7 +81,6 @@ def trained(seed: int, epochs: int, out: Path) -> tuple[RandomSetNetwork, nn.Mod
         data.classes,
         rows=parts.train,
         val_rows=parts.validation,
-        say=print,
     )
     assert result.plain is not None
     result.model.save(out)
@@ -254,6 +254,7 @@ def main() -> None:
     )
     parser.add_argument("--out", type=Path, default=Path("results/mnist"))
     arguments = parser.parse_args()
+    logging.basicConfig(format="%(message)s", level=logging.INFO)
     for seed in range(arguments.seeds):
         out = arguments.out / f"seed-{seed}"
         out.mkdir(parents=True, exist_ok=True)
