@@ -1,4 +1,4 @@
-"""Settings that hold for every test."""
+"""Settings and fixtures of every test. The conftest.py above seeds all random numbers from the name of a test."""
 
 import os
 import shutil
