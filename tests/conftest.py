@@ -1,4 +1,4 @@
-"""Settings and fixtures of every test. The conftest.py above seeds all random numbers from the name of a test."""
+"""Settings and fixtures of every test. The conftest.py above seeds random numbers from a test's name."""
 
 import os
 import shutil
