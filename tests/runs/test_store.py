@@ -1,6 +1,7 @@
 """Many runs: what is missing is trained, what was measured is read."""
 
 import json
+import shutil
 from dataclasses import replace
 from typing import Any
 
@@ -98,6 +99,12 @@ class TestTraining:
 
 
 class TestMeasuring:
+    @pytest.fixture(autouse=True)
+    def not_measured_yet(self, filled):
+        """The store is shared: what another test measured must not matter."""
+        for folder in filled.folder.rglob(MEASURED):
+            shutil.rmtree(folder)
+
     def test_once(self, filled, options, caplog):
         caplog.set_level("INFO", "randomset")
         run = filled.run(SOFTMAX)
@@ -128,7 +135,7 @@ class TestMeasuring:
         assert result["ood"]["noise"]["samples"] == (10 if change == "samples" else 30)
         assert drawn == ([run.folder / MEASURED / "figures"] if change == "figures" else [])
 
-    def test_a_measurement_of_an_earlier_version_is_read(self, filled, options, caplog):
+    def test_the_format_of_a_measurement_stays(self, filled, options):
         """The format of measured.json, key by key."""
         run = filled.run(SOFTMAX)
         filled.evaluate(run, **options)
