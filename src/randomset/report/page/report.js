@@ -233,7 +233,11 @@ function thresholdControl(section, data) {
     slider.value = Math.round(1000 * own / score.largest);
     update(own); // exact, while the slider has a thousand steps
   }
-  slider.addEventListener("input", () => update(data.scores[choice.value].largest * slider.value / 1000));
+  slider.addEventListener("input", () => {
+    const { largest, sets } = data.scores[choice.value];
+    const last = Math.max(largest, ...Object.values(sets).map(({ values }) => values[values.length - 1] ?? 0)); // `largest` is rounded
+    update(slider.value >= 1000 ? last : largest * slider.value / 1000);
+  });
   choice.addEventListener("change", start);
   restore.addEventListener("click", () => { choice.value = data.score; start(); });
   choice.value = data.score;
