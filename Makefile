@@ -27,12 +27,12 @@ test: $(VENV)/test.stamp  ## lint, types, and every test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadgroup
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadgroup --max-worker-restart 0
 
 # A test that passes only by chance, or only after another one, fails under some seed or order.
 SEED ?= 1
 shuffled: $(VENV)/test.stamp  ## every test with other random numbers and in another order (SEED=2, 3, … for more)
-	RANDOMSET_TEST_SEED=$(SEED) RANDOMSET_TEST_ORDER=$(SEED) OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadgroup -q
+	RANDOMSET_TEST_SEED=$(SEED) RANDOMSET_TEST_ORDER=$(SEED) OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadgroup --max-worker-restart 0 -q
 
 # torchvision's wheel breaks others beside a torch for the CPU, so it has an environment of its own.
 .venv-vision/stamp: pyproject.toml constraints.txt
@@ -44,7 +44,7 @@ test-vision: .venv-vision/stamp  ## the tests that need torchvision and timm
 	OMP_NUM_THREADS=1 .venv-vision/bin/pytest -p no:cacheprovider tests/vision
 
 quick: $(VENV)/test.stamp  ## the fast part of the tests
-	RANDOMSET_QUICK=1 OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadgroup -m "not slow" -q
+	RANDOMSET_QUICK=1 OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadgroup --max-worker-restart 0 -m "not slow" -q
 
 bench: $(VENV)/test.stamp  ## the claims of speed, measured side by side
 	for script in prediction power_set repair overlap budgeter training methods; do \

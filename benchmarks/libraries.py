@@ -29,9 +29,14 @@ from benchmarks.families import process_seconds
 from benchmarks.libraries_methods import METHODS, Predict, Trained
 from benchmarks.libraries_training import TASKS, Experiment, Plan, Task
 from randomset._core.torchvision import import_torchvision_first
-from randomset.evaluation.accuracy import negative_log_likelihood, top_accuracy
-from randomset.evaluation.calibration import calibration_error, fitted_temperature, tempered
-from randomset.evaluation.ood import detection
+from randomset.evaluation.metrics import (
+    calibration_error,
+    detection,
+    fitted_temperature,
+    negative_log_likelihood,
+    tempered,
+    top_accuracy,
+)
 from reproduction.exhibit import over_seeds
 
 LIBRARIES = (

@@ -17,7 +17,7 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
-from randomset.backbones.architectures import small_cnn
+from randomset.backbones.base import small_cnn
 from randomset.backbones.preprocessing import Standardise
 from randomset.data import Source, load_source
 from randomset.training.config import TrainConfig

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from benchmarks.families import ratios
 from benchmarks.training import step
 from randomset import Budgeter, RandomSetLoss, RandomSetNetwork, fit
-from randomset.backbones.architectures import mlp
+from randomset.backbones.base import mlp
 from randomset.evaluation import evaluate
 
 

@@ -20,10 +20,9 @@ import time
 import numpy as np
 
 from benchmarks.families import seconds
-from randomset.budgeting.ellipsoids import Ellipsoids, radius_from_coverage
+from randomset.budgeting.gaussians import Ellipsoids, radius_from_coverage
 from randomset.budgeting.overlap import top_overlaps
-from randomset.budgeting.patterns import patterns_from_ellipsoids, unit_ball
-from randomset.budgeting.search import Focal, best_sets
+from randomset.budgeting.search import Focal, best_sets, patterns_from_ellipsoids, unit_ball
 
 
 def main() -> None:

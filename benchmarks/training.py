@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from benchmarks.families import neighbouring_sets, ratios
 from randomset import RandomSetLoss, RandomSetNetwork
-from randomset.backbones.architectures import resnet
+from randomset.backbones.base import resnet
 
 SIZES = [(10, 20), (1000, 3000)]
 

@@ -26,8 +26,7 @@ from randomset import backbones
 from randomset.data import Source, load_source
 from randomset.data.splits import Parts, usual_shares
 from randomset.evaluation import Evaluation, evaluate, random_set_predictor
-from randomset.evaluation.robustness import EPSILONS, attack_rows
-from randomset.evaluation.sweeps import NOISE, ROTATION
+from randomset.evaluation.robustness import EPSILONS, NOISE, ROTATION, attack_rows
 from randomset.models.random_set import RandomSetNetwork
 from randomset.training import TrainConfig, train
 

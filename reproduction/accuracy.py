@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from randomset.evaluation.metrics import in_turns
 from randomset.evaluation.tables import Table
-from randomset.evaluation.timing import in_turns
 from reproduction import printed
 from reproduction.exhibit import Exhibit, Numbers, mean_of, over_seeds
 from reproduction.measures import beside, every_model, lead

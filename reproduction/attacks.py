@@ -10,8 +10,7 @@ from torch.nn.functional import cross_entropy
 
 from randomset.evaluation.attacks import fgsm
 from randomset.evaluation.predictor import as_predictor
-from randomset.evaluation.robustness import EPSILONS, belief_objective
-from randomset.evaluation.sweeps import pixels_of
+from randomset.evaluation.robustness import EPSILONS, belief_objective, pixels_of
 from randomset.evaluation.tables import Table
 from randomset.report.axes import panels
 from reproduction import printed

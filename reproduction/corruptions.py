@@ -10,7 +10,7 @@ import torch
 
 from randomset.data.corruptions import gaussian_noise, rotated, rotated_between
 from randomset.evaluation.predictor import Prediction, as_predictor
-from randomset.evaluation.sweeps import pixels_of
+from randomset.evaluation.robustness import pixels_of
 from randomset.evaluation.tables import Table
 from randomset.report.axes import panels
 from reproduction import printed

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from randomset.evaluation import Evaluation
 from randomset.evaluation.predictor import as_predictor
-from randomset.evaluation.sweeps import pixels_of
+from randomset.evaluation.robustness import pixels_of
 from randomset.training.config import TrainConfig
 from reproduction.exhibit import Numbers, mean_of, over_seeds
 from reproduction.scales import METHODS

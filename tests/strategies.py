@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from randomset import Budget
-from randomset.budgeting.ellipsoids import Ellipsoids
+from randomset.budgeting.gaussians import Ellipsoids
 
 seeds = st.integers(0, 2**32 - 1)
 

@@ -1,5 +1,6 @@
 """Sums over sets against the literal definitions, whole and in blocks."""
 
+import itertools
 import warnings
 
 import pytest
@@ -8,8 +9,16 @@ import torch
 from randomset import Budget
 from randomset.belief import sums
 from randomset.belief.measures import pignistic_from_mass
-from randomset.belief.poset import Pairs
-from randomset.belief.sums import SparseSum, over_sets, over_sets_each, product_over_sets
+from randomset.belief.sums import (
+    Pairs,
+    SparseSum,
+    intersection_pairs,
+    moebius_pairs,
+    over_sets,
+    over_sets_each,
+    product_over_sets,
+    subset_pairs,
+)
 from randomset.belief.transforms import belief_from_mass, mass_from_belief, plausibility_from_mass
 from tests import oracles
 from tests.strategies import random_budget, random_mass
@@ -100,3 +109,23 @@ def test_batches_stay_whole_under_autograd(monkeypatch):
     x = torch.rand(50, 6, requires_grad=True)
     over_sets(lambda columns: columns**2, x).sum().backward()
     torch.testing.assert_close(x.grad, 2 * x.detach())
+
+
+def test_long_chain_and_large_coefficients():
+    chain = Budget.from_sets([range(k) for k in range(2, 31)], 30)
+    mass = random_mass(chain, 2)
+    torch.testing.assert_close(mass_from_belief(belief_from_mass(mass, chain), chain), mass)
+    n = 40  # all pairs and Θ: μ({c}, Θ) = n − 2
+    pairs = Budget.from_sets([*itertools.combinations(range(n), 2), range(n)], n)
+    belief = torch.zeros(len(pairs), dtype=torch.float64)
+    belief[0] = 1
+    assert mass_from_belief(belief, pairs)[-1].item() == n - 2
+
+
+def test_inverse_of_the_subset_matrix():
+    for seed in range(4):
+        budget = random_budget(6, 12, seed=seed)
+        pairs = moebius_pairs(budget, subset_pairs(budget, intersection_pairs(budget)))
+        inverse = torch.zeros(len(budget), len(budget), dtype=torch.float64)
+        inverse[pairs.row, pairs.column] = pairs.value.double()
+        torch.testing.assert_close(inverse.inverse(), torch.tensor(oracles.subset_matrix(budget)))

@@ -5,7 +5,7 @@ import pytest
 from sklearn.datasets import load_digits
 from torch import nn
 
-from randomset.budgeting.ellipsoids import Ellipsoids
+from randomset.budgeting.gaussians import Ellipsoids
 
 
 def balls(centres, radii, radius=1.0):

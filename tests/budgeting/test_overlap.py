@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from randomset.budgeting.ellipsoids import Ellipsoids
+from randomset.budgeting.gaussians import Ellipsoids
 from randomset.budgeting.overlap import overlap_curve, top_overlaps
-from randomset.budgeting.patterns import REPLICATES
+from randomset.budgeting.search import REPLICATES
 from tests.budgeting.conftest import balls
 from tests.strategies import random_ellipsoids, seeds
 

@@ -79,7 +79,7 @@ class TestPredict:
 
 
 def test_inputs_that_do_not_fit_the_network(tmp_path, monkeypatch, capsys):
-    network = randomset.RandomSetNetwork(randomset.backbones.architectures.mlp(5), Budget.singletons(3))
+    network = randomset.RandomSetNetwork(randomset.backbones.base.mlp(5), Budget.singletons(3))
     network.save(tmp_path / "run")
     np.savez(tmp_path / "x.npz", features=np.ones((2, 4)))
     code, error = run_here(monkeypatch, capsys, "predict", "run", "x.npz", "--out", "y.csv", cwd=tmp_path)

@@ -6,9 +6,13 @@ from torch import nn
 
 from randomset.errors import RandomSetError
 from randomset.evaluation import Prediction, Threshold, evaluate
-from randomset.evaluation.accuracy import brier_score, negative_log_likelihood
-from randomset.evaluation.calibration import calibration_error
-from randomset.evaluation.ood import detection, rank_average
+from randomset.evaluation.metrics import (
+    brier_score,
+    calibration_error,
+    detection,
+    negative_log_likelihood,
+    rank_average,
+)
 from tests.evaluation.conftest import TEST, UNKNOWN, model, points
 
 

@@ -129,7 +129,7 @@ def test_missing_parts_raise_errors(full, plain):
         (plot_conformal, r"no conformal sets\. Measure it first: evaluate with validation="),
         (
             lambda result: plot_levels(result, "noise"),
-            r"no noise\. .*noise=randomset\.evaluation\.sweeps\.NOISE",
+            r"no noise\. .*noise=randomset\.evaluation\.robustness\.NOISE",
         ),
         (
             lambda result: plot_levels(result, "fog"),  # type: ignore[arg-type]

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from randomset.data.digests import sample_digests
 from randomset.data.sources import Source
+from randomset.data.splits import sample_digests
 from randomset.errors import FileFormatError, ShapeError
 from randomset.evaluation import Evaluation
 from randomset.models import Softmax

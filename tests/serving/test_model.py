@@ -9,7 +9,7 @@ import torch
 from randomset import Budget, RandomSetNetwork, backbones
 from randomset.backbones.hugging_face import load_tokenizer, tokenize
 from randomset.models import Softmax
-from randomset.serving.model import ServedModel
+from randomset.serving.model import ServedModel, _configure_pillow
 from tests.serving.conftest import LIMITS, PNG, as_file, noted, pngs, served
 from tests.texts import tiny_bert
 
@@ -31,6 +31,18 @@ def test_decompression_bomb(images):
     assert len(bomb) < LIMITS.bytes  # a small file of 81 million pixels
     reply = client.post("/predict", content=bomb, headers=PNG)
     assert reply.status_code == 413
+
+
+def test_the_limit_of_the_whole_process_stays(images, monkeypatch):
+    from PIL import Image
+
+    before = Image.MAX_IMAGE_PIXELS
+    assert before is not None
+    _configure_pillow(10)
+    assert before == Image.MAX_IMAGE_PIXELS  # a TIFF's tiles may be larger than the image
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", before)
+    _configure_pillow(2 * before)
+    assert 2 * before == Image.MAX_IMAGE_PIXELS
 
 
 def test_images_too_large_in_total(images):

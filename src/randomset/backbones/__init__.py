@@ -1,7 +1,6 @@
 """Networks that return features: a few of our own, and timm, torchvision and Hugging Face models by name."""
 
-from randomset.backbones.architectures import mlp, resnet, small_cnn, wide_resnet
-from randomset.backbones.base import Backbone
+from randomset.backbones.base import Backbone, mlp, resnet, small_cnn, wide_resnet
 from randomset.backbones.preprocessing import Standardise
 from randomset.backbones.registry import build, names, scaled
 

@@ -20,8 +20,7 @@ from torch.nn.modules.module import (
 
 from randomset._core.checks import is_whole
 from randomset.backbones import hugging_face, vision
-from randomset.backbones.architectures import mlp, resnet, small_cnn, wide_resnet
-from randomset.backbones.base import Backbone, LibraryBackbone
+from randomset.backbones.base import Backbone, LibraryBackbone, mlp, resnet, small_cnn, wide_resnet
 from randomset.backbones.preprocessing import Standardise
 from randomset.backbones.weights import first_line
 from randomset.errors import FileFormatError, RandomSetError

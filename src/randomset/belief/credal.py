@@ -12,8 +12,7 @@ from randomset.belief.budget import Budget
 from randomset.belief.flow import can_be_distributed
 from randomset.belief.focal_sets import Members
 from randomset.belief.operators import BudgetOperators
-from randomset.belief.poset import Pairs
-from randomset.belief.sums import PowerSetTransform, SparseSum, over_sets
+from randomset.belief.sums import Pairs, PowerSetTransform, SparseSum, over_sets
 from randomset.belief.transforms import check_last, checked_operators
 from randomset.errors import RandomSetError, ShapeError
 

@@ -16,8 +16,7 @@ from torch import Tensor
 from randomset.belief.budget import Budget
 from randomset.belief.credal import joint_shape
 from randomset.belief.operators import BudgetOperators
-from randomset.belief.poset import intersection_pairs, outside_modes
-from randomset.belief.sums import over_sets
+from randomset.belief.sums import intersection_pairs, outside_modes, over_sets
 from randomset.belief.transforms import checked_operators
 from randomset.errors import BudgetError, InvalidBeliefError, RandomSetError, ShapeError, in_sample
 

@@ -8,8 +8,15 @@ import torch
 from torch import Tensor, nn
 
 from randomset.belief.budget import Budget
-from randomset.belief.poset import Pairs, intersection_pairs, moebius_pairs, outside_modes, subset_pairs
-from randomset.belief.sums import PowerSetTransform, SparseSum
+from randomset.belief.sums import (
+    Pairs,
+    PowerSetTransform,
+    SparseSum,
+    intersection_pairs,
+    moebius_pairs,
+    outside_modes,
+    subset_pairs,
+)
 from randomset.errors import BudgetError
 
 __all__ = ["BudgetOperators", "operators_of"]

@@ -16,8 +16,7 @@ from randomset._core.labels import checked_classes
 from randomset.belief.budget import Budget
 from randomset.budgeting.gaussians import Floats
 from randomset.budgeting.num_sets import check_num_sets, knee
-from randomset.budgeting.patterns import Patterns
-from randomset.budgeting.search import Focal, best_sets
+from randomset.budgeting.search import Focal, Patterns, best_sets
 from randomset.errors import BudgetError, RandomSetWarning, ShapeError
 
 __all__ = ["from_confusion", "from_hierarchy", "random_sets"]

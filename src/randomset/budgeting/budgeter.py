@@ -14,9 +14,14 @@ from randomset._core.checks import checked_features, is_number, is_whole
 from randomset._core.labels import encoded_labels
 from randomset._core.progress import progress_bar
 from randomset.belief.budget import Budget
-from randomset.budgeting.ellipsoids import Ellipsoids, coverage_from_radius, radius_from_coverage
 from randomset.budgeting.features import features_and_labels
-from randomset.budgeting.gaussians import ClassGaussians, Floats
+from randomset.budgeting.gaussians import (
+    ClassGaussians,
+    Ellipsoids,
+    Floats,
+    coverage_from_radius,
+    radius_from_coverage,
+)
 from randomset.budgeting.num_sets import check_num_sets, knee, number_of_sets
 from randomset.budgeting.overlap import Overlaps, overlap_curve, top_overlaps
 from randomset.budgeting.reduce import (

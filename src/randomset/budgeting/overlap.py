@@ -8,10 +8,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from randomset.budgeting.ellipsoids import Ellipsoids
-from randomset.budgeting.gaussians import Floats
-from randomset.budgeting.patterns import REPLICATES, patterns_from_ellipsoids, unit_ball
-from randomset.budgeting.search import Focal, RankedSets, best_sets
+from randomset.budgeting.gaussians import Ellipsoids, Floats
+from randomset.budgeting.search import (
+    REPLICATES,
+    Focal,
+    RankedSets,
+    best_sets,
+    patterns_from_ellipsoids,
+    unit_ball,
+)
 
 __all__ = ["Overlaps", "overlap_curve", "top_overlaps"]
 

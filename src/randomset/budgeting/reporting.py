@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from randomset.belief.focal_sets import braces
-from randomset.budgeting.ellipsoids import coverage_from_radius
+from randomset.budgeting.gaussians import coverage_from_radius
 from randomset.budgeting.num_sets import number_of_sets
 from randomset.budgeting.overlap import Overlaps
 from randomset.budgeting.reduce import stratified_sample

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import io
+import logging
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, NoReturn
 
 import typer
 
 import randomset
+from randomset._core.progress import on_terminal
 from randomset.cli import budget, compare, data, demo, evaluate, export, predict, report, serve, train
-from randomset.cli.logging import printed
 from randomset.errors import RandomSetError, remedy_for
 
-__all__ = ["app", "main"]
+__all__ = ["app", "main", "printed"]
+
+_EPOCHS = "randomset.training.epochs"
 
 app = typer.Typer(
     help="Random-set neural networks: classifiers that know when they do not know.",
@@ -50,6 +55,29 @@ def _options(
     ] = False,
 ) -> None:
     pass
+
+
+class _Printer(logging.Handler):
+    """Print stages to stdout; warnings, and epochs unless a progress bar shows them, to stderr."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        epoch = record.name == _EPOCHS
+        if not (epoch and on_terminal()):
+            typer.echo(record.getMessage(), err=epoch or record.levelno >= logging.WARNING)
+
+
+@contextmanager
+def printed() -> Iterator[None]:
+    """Print the library's log messages within a block."""
+    logger, handler = logging.getLogger("randomset"), _Printer(logging.INFO)
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+        logger.removeHandler(handler)
 
 
 def main(commands: typer.Typer = app) -> None:

@@ -18,9 +18,8 @@ from randomset.report.detection_figures import draw_comparison
 from randomset.report.evaluation_figures import draw_all
 from randomset.report.html import comparison_report, write_report
 from randomset.runs import RunStore
-from randomset.runs.consistency import fingerprints
 from randomset.runs.data import resolved
-from randomset.runs.store import MEASURED
+from randomset.runs.store import MEASURED, fingerprints
 from randomset.training.config import TrainConfig
 
 __all__ = ["compare"]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import shutil
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Annotated, Any
@@ -18,7 +21,6 @@ from randomset._core.files import check_writable, replacing
 from randomset._core.locks import lock_folder
 from randomset.belief.random_set import RandomSet
 from randomset.cli.checks import check_at_least_one, check_drawing
-from randomset.cli.logging import quiet
 from randomset.cli.report import report
 from randomset.data.sources import load_source
 from randomset.errors import RandomSetError
@@ -27,7 +29,7 @@ from randomset.runs import Run
 from randomset.training.config import TrainConfig
 from randomset.training.report import TrainingStopped
 
-__all__ = ["demo"]
+__all__ = ["demo", "quiet"]
 
 _UNKNOWN, _NAME = (8, 9), "8 and 9"
 _MODELS = {"plain": ("softmax", "plain network (softmax)"), "run": ("rsnn", "random-set network")}
@@ -170,3 +172,15 @@ def _drawn(examples: list[Example], path: Path) -> Path:
     with replacing(path) as temporary:
         figure.savefig(temporary, dpi=120, format="png")
     return path
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Print only warnings within a block."""
+    logger = logging.getLogger("randomset")
+    level = logger.level
+    logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)

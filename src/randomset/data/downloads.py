@@ -19,8 +19,7 @@ from randomset._core.files import replacing
 from randomset._core.progress import progress_bar
 from randomset._core.torchvision import torchvision
 from randomset.data.catalogue import KNOWN, data_folder, files_of, how_to_get
-from randomset.data.folders import CLASSES
-from randomset.data.images import pixels_from_pil
+from randomset.data.images import CLASSES, pixels_from_pil
 from randomset.errors import FileFormatError, MissingPackageError, RandomSetError
 
 __all__ = ["download"]

@@ -18,8 +18,7 @@ from randomset.data.arrays import images_from_array, inputs_from_arrays, read_ar
 from randomset.data.catalogue import KNOWN, files_of
 from randomset.data.datasets import HuggingFaceDataset, is_huggingface, read_dataset
 from randomset.data.downloads import download as fetch
-from randomset.data.folders import read_folder
-from randomset.data.images import is_image_file
+from randomset.data.images import is_image_file, read_folder
 from randomset.data.tables import read_table
 from randomset.errors import FileFormatError, LabelError, RandomSetError
 
@@ -144,14 +143,14 @@ def load_source(
         return source
     table = {"label": label, "text": text, "columns": columns}
     images = {"size": size, "strict": strict, "progress": progress}
-    if is_huggingface(source) or isinstance(source, Dataset):
+    if not isinstance(source, (str, Path)):
+        if not (isinstance(source, Dataset) or is_huggingface(source)):
+            raise RandomSetError(
+                "unsupported data source",
+                got=type(source).__name__,
+                expected="a name, a path, a torch data set, or a Hugging Face data set",
+            )
         loaded = _from_dataset(source, split, labelled, label, text, progress)
-    elif not isinstance(source, (str, Path)):
-        raise RandomSetError(
-            "unsupported data source",
-            got=type(source).__name__,
-            expected="a name, a path, a torch data set, or a Hugging Face data set",
-        )
     elif str(source) == "digits":
         loaded = _digits()
     elif str(source) in KNOWN:

@@ -1,9 +1,10 @@
-"""Splits of a source into training, validation, calibration and test samples, identified by content."""
+"""Splits of a source into training, validation, calibration and test samples, identified by digests."""
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,11 @@ from torch import Tensor
 from randomset._core.checks import is_whole
 from randomset._core.files import read_document, write_document
 from randomset.data.catalogue import KNOWN, files_of
-from randomset.data.digests import fingerprint, label_digest, sample_digests
-from randomset.data.folders import has_split
+from randomset.data.images import has_split
 from randomset.data.sources import Source, load_source
 from randomset.errors import FileFormatError
 
-__all__ = ["Parts", "unseen", "usual_shares"]
+__all__ = ["Parts", "fingerprint", "label_digest", "sample_digests", "unseen", "usual_shares"]
 
 _FORMAT, _VERSION = "randomset.split", 2  # version 1 had no digests
 _HELD_OUT = ("validation", "calibration", "test")
@@ -264,3 +264,52 @@ def _are_rows(rows: Any) -> bool:
 def _are_digests(digests: Any, count: Any) -> bool:
     texts = isinstance(digests, list) and all(isinstance(digest, str) for digest in digests)
     return texts and len(digests) == count
+
+
+def sample_digests(inputs: Any) -> list[str]:
+    """Return 16 hexadecimal digits for each sample, equal for equal samples; "" for constant samples.
+
+    Images may be bytes or the same pixels in [0, 1].
+
+    >>> pixels = torch.tensor([[0, 255], [7, 7]], dtype=torch.uint8)
+    >>> sample_digests(pixels) == sample_digests(pixels / 255)
+    True
+    """
+    return [hashlib.blake2b(row, digest_size=8).hexdigest() if row else "" for row in _contents(inputs)]
+
+
+def _contents(inputs: Any) -> Iterator[bytes]:
+    """Yield each sample as bytes; b"" if it is constant."""
+    if not isinstance(inputs, Tensor):
+        yield from (text.encode() for text in inputs)
+        return
+    for chunk in inputs.detach().cpu().flatten(1).split(512) if len(inputs) else ():
+        rows = chunk.float() + 0.0 if chunk.is_floating_point() else chunk  # −0 equals 0
+        constant = (rows == rows[:, :1]).all(1) & (rows.shape[1] > 1)
+        pixels, are_pixels = rows, torch.ones(len(rows), dtype=torch.bool)
+        if rows.is_floating_point():
+            scaled = 255 * rows
+            pixels = scaled.round()
+            are_pixels = (((scaled - pixels).abs() < 1e-3) & (pixels >= 0) & (pixels <= 255)).all(1)
+            pixels = torch.where(are_pixels[:, None], pixels, 0).to(torch.uint8)
+        flags = zip(constant.tolist(), are_pixels.tolist(), strict=True)
+        for row, (blank, is_pixels) in enumerate(flags):
+            yield b"" if blank else (pixels if is_pixels else rows)[row].numpy().tobytes()
+
+
+def fingerprint(data: Source) -> str:
+    """Return a digest of the labels and of a thousand samples, evenly spaced."""
+    digest = hashlib.blake2b(label_digest(data).encode(), digest_size=8)
+    step = max(len(data) // 1000, 1)
+    for row in range(0, len(data), step):
+        sample = data.inputs[row]
+        digest.update(sample.encode() if isinstance(sample, str) else sample.contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def label_digest(data: Source) -> str:
+    """Return a digest of the labels and the names of the files."""
+    digest = hashlib.blake2b(data.labels.numpy().tobytes(), digest_size=8)
+    for file in data.files or ():
+        digest.update(Path(file).name.encode())
+    return digest.hexdigest()

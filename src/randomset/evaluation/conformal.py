@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from randomset.errors import RandomSetError
-from randomset.evaluation.accuracy import check_labels
+from randomset.evaluation.metrics import check_labels
 from randomset.evaluation.predictor import Prediction
 
 __all__ = ["Conformal", "ConformalResult", "nonconformity", "uniform_from_rows"]

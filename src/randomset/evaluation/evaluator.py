@@ -11,11 +11,11 @@ import torch
 from torch import nn
 
 from randomset.errors import RandomSetError, ShapeError
-from randomset.evaluation.accuracy import check_labels
+from randomset.evaluation.metrics import check_labels, measure_time
 from randomset.evaluation.prediction import Outcome, predictions_of
 from randomset.evaluation.predictor import as_predictor
 from randomset.evaluation.result import Evaluation
-from randomset.evaluation.robustness import attack_rows, check_autoattack
+from randomset.evaluation.robustness import attack_rows, check_autoattack, corruption_rows
 from randomset.evaluation.sections import (
     conformal_section,
     decisions_section,
@@ -25,8 +25,6 @@ from randomset.evaluation.sections import (
     test_section,
     threshold_section,
 )
-from randomset.evaluation.sweeps import corruption_rows
-from randomset.evaluation.timing import measure_time
 from randomset.models.threshold import Threshold
 
 __all__ = ["evaluate"]
@@ -77,8 +75,8 @@ def evaluate(
         threshold: a threshold chosen previously, instead.
         alpha: the share of conformal sets that may miss the true class.
         bins: number of bins of the calibration error.
-        noise: scales of noise to add to images, such as `randomset.evaluation.sweeps.NOISE`.
-        rotation: ranges of angles to rotate images by, such as `randomset.evaluation.sweeps.ROTATION`.
+        noise: scales of noise to add to images, such as `randomset.evaluation.robustness.NOISE`.
+        rotation: ranges of angles to rotate images by, such as `randomset.evaluation.robustness.ROTATION`.
         attacks: values of ε for adversarial attacks, such as `randomset.evaluation.robustness.EPSILONS`.
         surrogate: a softmax model whose adversarial images are transferred to the model.
         autoattack: values of ε for AutoAttack.

@@ -14,8 +14,8 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset, default_collate
 from randomset._core.batches import split_batch, usual_workers
 from randomset.backbones.inputs import InputSpec
 from randomset.data.datasets import HuggingFaceDataset, is_huggingface
-from randomset.data.digests import sample_digests
 from randomset.data.images import pixels_from_pil
+from randomset.data.splits import sample_digests
 from randomset.errors import RandomSetError, ShapeError
 
 __all__ = ["Feed", "Rows", "batches_of", "collated", "count_of", "digests_of"]

@@ -1,9 +1,10 @@
-"""Robustness to adversarial attacks: those of the paper, and stronger ones that a flat loss cannot stop."""
+"""Robustness to noise, rotation and attacks: the paper's, and stronger ones that a flat loss cannot stop."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,16 +12,30 @@ from torch import Tensor, nn
 
 from randomset._core.batches import evaluating
 from randomset._core.progress import progress_bar
-from randomset.errors import MissingPackageError, RandomSetError
+from randomset.data.corruptions import gaussian_noise, rotated_between
+from randomset.errors import MissingPackageError, RandomSetError, ShapeError
 from randomset.evaluation.attacks import Objective, cross_entropy_objective, fgsm, margin_objective, pgd
-from randomset.evaluation.predictor import Predictor, as_predictor
-from randomset.evaluation.sweeps import measured, pixels_of
+from randomset.evaluation.predictor import Prediction, Predictor, as_predictor
 from randomset.evaluation.tables import ALL_ATTACKS, TRANSFER
 from randomset.models.base import Classifier
 from randomset.models.loss import belief_objective, logit_objective
 
-__all__ = ["EPSILONS", "attack_rows", "belief_objective", "check_autoattack", "logit_objective"]
+__all__ = [
+    "EPSILONS",
+    "NOISE",
+    "ROTATION",
+    "attack_rows",
+    "belief_objective",
+    "check_autoattack",
+    "corruption_rows",
+    "logit_objective",
+    "measured",
+    "pixels_of",
+]
 
+# Levels from the paper's Tables 11 and 12.
+NOISE = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
+ROTATION = ((-180, -120), (-120, -60), (-60, 0), (0, 60), (60, 120), (120, 180), (0, 360))
 EPSILONS = (0.005, 0.01, 0.02, 0.03, 0.04, 0.05)  # from the paper's Tables 13 and 14
 
 Row = dict[str, Any]
@@ -171,3 +186,63 @@ def _autoattack(model: nn.Module, seed: int) -> Attack:
         return changed.clamp(0, 1).detach()
 
     return attack
+
+
+def corruption_rows(
+    predictor: Predictor,
+    images: Tensor,
+    labels: Tensor,
+    noise: Sequence[float] = NOISE,
+    rotation: Sequence[tuple[float, float]] = ROTATION,
+    *,
+    seed: int = 0,
+    batch_size: int = 256,
+    progress: bool | None = None,
+) -> dict[str, list[Row]]:
+    """Evaluate a model on images in [0, 1] with noise at several scales and rotations in several ranges.
+
+    Returns rows with `level`, `accuracy` and the mean of every uncertainty score; a level of None stands for
+    the unchanged images.
+    """
+    pixels = pixels_of(images)
+    changes: dict[str, list[tuple[Any, Callable[[Tensor], Tensor]]]] = {
+        "noise": [(scale, partial(gaussian_noise, scale=scale, seed=seed)) for scale in noise],
+        "rotation": [
+            ([low, high], partial(rotated_between, low=low, high=high, seed=seed)) for low, high in rotation
+        ],
+    }
+    rows: dict[str, list[Row]] = {}
+    with progress_bar("noise and rotation", 1 + len(noise) + len(rotation), progress) as advance:
+        clean = {"level": None} | measured(predictor, images, labels, batch_size)
+        advance(1)
+        for name, levels in changes.items():
+            if levels:
+                rows[name] = [clean]
+            for level, change in levels:
+                changed = change(pixels)
+                if images.dtype == torch.uint8:
+                    changed = (changed * 255).round().to(torch.uint8)
+                rows[name].append({"level": level} | measured(predictor, changed, labels, batch_size))
+                advance(1)
+    return rows
+
+
+def measured(predictor: Predictor, images: Tensor, labels: Tensor, batch_size: int = 256) -> Row:
+    """Return the accuracy and the mean of every uncertainty score."""
+    prediction = Prediction.concatenate([predictor(part) for part in images.split(batch_size)])
+    means = {name: score.double().mean().item() for name, score in prediction.scores.items()}
+    return {"accuracy": (prediction.labels == labels).double().mean().item()} | means
+
+
+def pixels_of(images: Tensor) -> Tensor:
+    """Return images as floats in [0, 1]; raise ShapeError for other inputs."""
+    if images.dtype == torch.uint8:
+        return images.float() / 255
+    if images.dim() != 4 or not images.is_floating_point() or images.min() < 0 or images.max() > 1:
+        raise ShapeError(
+            "images must have pixels in [0, 1]",
+            got=f"{images.dtype} {tuple(images.shape)} from {images.min():g} to {images.max():g}",
+            expected="uint8, or floats in [0, 1], of shape (n × C × H × W)",
+            remedy="Standardise inputs inside the model",
+        )
+    return images

@@ -8,22 +8,21 @@ from typing import Any
 from torch import Tensor
 
 from randomset.belief.decision import utility
-from randomset.evaluation.accuracy import (
+from randomset.evaluation.conformal import SCORES, Conformal
+from randomset.evaluation.metrics import (
     balanced_accuracy,
     brier_score,
-    negative_log_likelihood,
-    top_accuracy,
-)
-from randomset.evaluation.calibration import (
     calibration_error,
     classwise_calibration_error,
+    detection,
     fitted_temperature,
+    negative_log_likelihood,
+    rank_average,
+    risk_coverage,
     tempered,
+    top_accuracy,
 )
-from randomset.evaluation.conformal import SCORES, Conformal
-from randomset.evaluation.ood import detection, rank_average
 from randomset.evaluation.prediction import Outcome
-from randomset.evaluation.selective import risk_coverage
 from randomset.models.calibration_error import reliability_diagram
 from randomset.models.threshold import Threshold
 

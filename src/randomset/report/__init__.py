@@ -17,8 +17,8 @@ from randomset.report.evaluation_figures import (
     plot_reliability,
     plot_widths_by_class,
 )
-from randomset.report.gallery import gallery_of
 from randomset.report.html import comparison_report, evaluation_report, write_report
+from randomset.report.run_report import gallery_of
 
 __all__ = [
     "comparison_report",

@@ -23,7 +23,7 @@ from randomset.report.axes import (
     panels,
     save_figures,
 )
-from randomset.report.series import DetectionCurves, correct_predictions, scores_of, sorted_levels
+from randomset.report.charts import DetectionCurves, correct_predictions, scores_of, sorted_levels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -193,7 +193,9 @@ def plot_levels(result: Evaluation, change: Literal["noise", "rotation"]) -> Fig
     if change not in ("noise", "rotation"):
         raise RandomSetError("unknown change of images", got=change, expected='"noise" or "rotation"')
     if change not in result:
-        raise _not_measured(change, f"evaluate with {change}=randomset.evaluation.sweeps.{change.upper()}")
+        raise _not_measured(
+            change, f"evaluate with {change}=randomset.evaluation.robustness.{change.upper()}"
+        )
     rows = sorted_levels(result[change]) if change == "noise" else list(result[change])
     measures = [name for name in ("accuracy", "entropy", "credal width") if name in rows[0]]
     size = (min(14.0, max(6.5, 1.2 * len(rows))), 1.2 + 1.9 * len(measures))

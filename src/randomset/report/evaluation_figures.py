@@ -20,6 +20,7 @@ from randomset.report.axes import (
     panels,
     save_figures,
 )
+from randomset.report.charts import correct_predictions, reliability_bins, scores_of
 from randomset.report.detection_figures import (
     axis_name,
     plot_conformal,
@@ -27,7 +28,6 @@ from randomset.report.detection_figures import (
     plot_detection,
     plot_levels,
 )
-from randomset.report.series import correct_predictions, reliability_bins, scores_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -13,8 +13,7 @@ from randomset._core.locks import lock_folder
 from randomset.data.sources import Source
 from randomset.evaluation.evaluator import evaluate
 from randomset.evaluation.result import Evaluation
-from randomset.evaluation.robustness import EPSILONS
-from randomset.evaluation.sweeps import NOISE, ROTATION
+from randomset.evaluation.robustness import EPSILONS, NOISE, ROTATION
 from randomset.models.threshold import Threshold
 from randomset.runs.data import NetworkInputs, drawn, measured_inputs, own_data
 

@@ -1,7 +1,9 @@
-"""A collection of runs in one folder, each trained and evaluated once."""
+"""A collection of runs in one folder, trained and evaluated once, with comparable settings and data."""
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -14,18 +16,28 @@ import torch
 from randomset._core.checks import is_number
 from randomset._core.files import expanded, read_document, write_document
 from randomset._core.locks import lock_folder
-from randomset.errors import FileFormatError
+from randomset.data.sources import load_source
+from randomset.data.splits import fingerprint
+from randomset.errors import FileFormatError, RandomSetError, ShapeError
 from randomset.evaluation.comparison import Comparison
+from randomset.evaluation.metrics import in_turns
 from randomset.evaluation.result import Evaluation
-from randomset.evaluation.timing import in_turns
 from randomset.models.registry import classifier_class, methods
-from randomset.runs.consistency import check_data, check_settings
+from randomset.runs.data import resolved
 from randomset.runs.evaluation import evaluate_run
 from randomset.runs.run import Run
 from randomset.runs.training import train_run
 from randomset.training.config import TrainConfig
 
-__all__ = ["MEASURED", "RunStore", "base_method", "time_to_go"]
+__all__ = [
+    "MEASURED",
+    "RunStore",
+    "base_method",
+    "check_data",
+    "check_settings",
+    "fingerprints",
+    "time_to_go",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -221,3 +233,74 @@ def time_to_go(seconds: float | None) -> str:
     (', about 10 min to go', ', about 1 min to go', '')
     """
     return "" if seconds is None else f", about {max(1, round(seconds / 60))} min to go"
+
+
+def check_settings(run: Run, config: TrainConfig) -> None:
+    """Reject a stored run whose settings differ from a configuration."""
+    if not (run.folder / "config.json").exists():
+        return
+    stored, wanted = (dataclasses.asdict(each) for each in (run.config, config))
+    if config.backbone == "auto":
+        wanted["backbone"] = stored["backbone"]
+    if config.weights != "none" and config.size is None:
+        wanted["size"] = stored["size"]  # the size that the weights were trained with
+    different = [
+        f"{name} {stored[name]} instead of {wanted[name]}" for name in wanted if stored[name] != wanted[name]
+    ]
+    if different:
+        raise FileFormatError(
+            "the folder contains a run with different settings",
+            got=f"{run.folder}: {', '.join(different)}",
+            remedy="Choose another folder with --out, or use the same settings",
+        )
+
+
+def check_data(run: Run, config: TrainConfig, contents: str) -> None:
+    """Reject a stored run whose training data had another fingerprint."""
+    if config.size is not None or config.weights != "none" or config.backbone.startswith("hf:"):
+        return  # the fingerprint of a run is of resized images or tokens, which training itself compares
+    try:
+        stored = json.loads((run.folder / "split.json").read_text(encoding="utf-8")).get("contents")
+    except (OSError, ValueError, AttributeError, RecursionError):
+        return  # not written yet, or damaged, which is reported where it is read
+    if stored not in (None, contents):
+        raise FileFormatError(
+            "the data have changed since a run in the folder was trained",
+            got=str(run.folder),
+            remedy="Restore the data, or choose another folder with --out",
+        )
+
+
+def fingerprints(config: TrainConfig, ood: Mapping[str, str]) -> dict[str, str]:
+    """Load all data, to detect unusable data before training, and return their fingerprints.
+
+    The key of the training data is "".
+    """
+    columns: dict[str, Any] = {"label": config.label_column, "text": config.text_column}
+    size = None if config.size is None else (config.size, config.size)
+    data = load_source(config.source, size=size, **columns)
+    if data.labels.dim() > 1:
+        raise RandomSetError(
+            "methods are compared on data with one class per sample",
+            got=f"set-valued labels of {data.name}",
+            remedy="randomset train accepts them",
+        )
+    contents = {"": fingerprint(data)}
+    for name, source in ood.items():
+        if name in ("test", "validation", "calibration"):
+            raise RandomSetError("this name is reserved", got=f"--ood {name}=…", expected="another name")
+        if resolved(source) == config.source and config.test:
+            raise RandomSetError("the unknown data are the training data", got=f"--ood {name}={source}")
+        more: dict[str, Any] = {"columns": data.columns} if data.kind == "features" else {}
+        unknown = load_source(source, "test", labelled=False, size=size, **columns, **more)
+        alike = unknown.kind == data.kind
+        if alike and data.kind == "features":
+            alike = unknown.inputs.shape[1:] == data.inputs.shape[1:]
+        if not alike:
+            raise ShapeError(
+                "the unknown data are of another kind than the training data",
+                got=repr(unknown),
+                expected=f"the kind of {data!r}",
+            )
+        contents[name] = fingerprint(unknown)
+    return contents

@@ -83,7 +83,7 @@ class ServedModel:
         if spec.tokens:
             self.tokenizer = load_tokenizer(run / _TOKENIZER)
         if self.kind == "images":
-            _configure_pillow()
+            _configure_pillow(self.limits.pixels)
         self.warm()
 
     @property
@@ -236,11 +236,15 @@ class ServedModel:
         return {name: value for name, value in document.items() if name not in ("format", "version")}
 
 
-def _configure_pillow() -> None:
-    """Replace Pillow's limit on pixels with the service's, and silence its warnings."""
+def _configure_pillow(pixels: int) -> None:
+    """Raise Pillow's limit on pixels to the service's, and silence its warnings.
+
+    The limit is never lowered or removed: it is the whole process's, and the only guard against files whose
+    tiles are larger than the image.
+    """
     try:
         from PIL import Image
     except ImportError:
         return  # reported when a file arrives
-    Image.MAX_IMAGE_PIXELS = None
+    Image.MAX_IMAGE_PIXELS = max(Image.MAX_IMAGE_PIXELS or 0, pixels)
     warnings.filterwarnings("ignore", module=r"PIL\.")  # here, since filters are not thread-safe
