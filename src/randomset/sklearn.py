@@ -48,6 +48,8 @@ class RandomSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         alpha: weight of the loss term M_r.
         beta: weight of the loss term M_s.
         recipe: "fast", "fast-head" or "paper".
+        reliability: "auto", "neighbours" or "gaussians" discounts predictions for inputs unlike the training
+            data, which needs held-out data; "none" does not: see `randomset.models.Reliability`.
         reducer: how features are reduced for budgeting: "pca", "lda", "tsne", "umap" or "autoencoder".
         validation_fraction: share of samples held out for calibration; 0 skips calibration.
         random_state: a seed or a NumPy generator, for reproducible results.
@@ -82,6 +84,7 @@ class RandomSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         beta: float = 1e-3,
         recipe: str = "fast",
         reducer: str = "pca",
+        reliability: str = "none",
         validation_fraction: float = 0.1,
         random_state: Any = None,
         verbose: bool = False,
@@ -97,6 +100,7 @@ class RandomSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.beta = beta
         self.recipe = recipe
         self.reducer = reducer
+        self.reliability = reliability
         self.validation_fraction = validation_fraction
         self.random_state = random_state
         self.verbose = verbose
@@ -134,6 +138,7 @@ class RandomSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             hidden=tuple(map(int, self.hidden)),
             alpha=self.alpha,
             beta=self.beta,
+            reliability=self.reliability,
             recipe=self.recipe,
             epochs=self.epochs,
             batch_size=None if self.batch_size == "auto" else self.batch_size,

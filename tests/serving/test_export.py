@@ -102,6 +102,25 @@ def test_differences_are_refused_and_an_earlier_file_stays(write, tmp_path, monk
     assert path.read_text() == "precious"
 
 
+def test_reliability_is_exported(tmp_path):
+    network = network_of(backbones.mlp(4), Budget.powerset(3))
+    inputs, labels = torch.randn(200, 4), torch.arange(200) % 3
+    network.fit_reliability((inputs, labels), (inputs[:100], labels[:100]))
+    deployed, far = Deployed(network, THRESHOLD), torch.cat((inputs[:5], 30 * inputs[:5]))
+    difference = export_onnx(deployed, inputs[:3], tmp_path / "model.onnx")
+    assert difference is not None
+    assert difference < 1e-5
+    session = session_of(tmp_path / "model.onnx")
+    found = dict(
+        zip((o.name for o in session.get_outputs()), session.run(None, {"inputs": far.numpy()}), strict=True)
+    )
+    answer = network.predict(far)
+    assert np.allclose(found["reliability"], answer.reliability, atol=1e-5)
+    assert np.allclose(found["mass"], answer.mass, atol=1e-5)
+    assert found["mass"][5:, -1].min() > 0.9
+    assert export_torch(deployed, inputs[:3], tmp_path / "model.pt2") < 1e-5
+
+
 def test_nan_is_an_infinite_difference():
     number, none = {"a": torch.ones(2), "b": torch.ones(1)}, {"a": torch.tensor([1.0, float("nan")])}
     assert export._distance(number, {**none, "b": torch.ones(1)}) == float("inf")

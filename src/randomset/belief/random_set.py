@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -45,11 +45,19 @@ class RandomSet(BeliefFunctions):
     """
 
     validity: Validity
+    _reliability: Tensor | None
 
-    def __init__(self, mass: Tensor, family: Budget | BudgetOperators, validity: Validity) -> None:
+    def __init__(
+        self,
+        mass: Tensor,
+        family: Budget | BudgetOperators,
+        validity: Validity,
+        reliability: Tensor | None = None,
+    ) -> None:
         # The from_… constructors check and repair; this one only stores masses over a budget with Θ.
         budget = family if isinstance(family, Budget) else family.budget
         self.__dict__.update(mass=mass, budget=budget, validity=validity, _family=family)
+        self.__dict__["_reliability"] = reliability
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"a RandomSet is immutable: {name!r} cannot be set")
@@ -67,13 +75,14 @@ class RandomSet(BeliefFunctions):
     @property
     def scores(self) -> dict[str, Tensor]:
         """Uncertainty scores by name (…), higher for less certain samples."""
-        return {
+        scores = {
             "entropy": self.entropy,
             "1 - maximum": 1 - self.confidence,
             "credal width": self.credal_width,
             "non-specificity": self.nonspecificity,
             "mass on Θ": self.mass[..., -1],
         }
+        return {**scores, "1 - reliability": 1 - self.reliability} if self.is_discounted else scores
 
     # -- construction ---------------------------------------------------------------------------
 
@@ -161,7 +170,9 @@ class RandomSet(BeliefFunctions):
                 )
         join = torch.cat if first.shape else torch.stack
         mass = join([part.mass for part in parts])
-        return cls(mass, first._family, Validity.joined([part.validity for part in parts], join))
+        discounted = any(part.is_discounted for part in parts)
+        reliability = join([part.reliability for part in parts]) if discounted else None
+        return cls(mass, first._family, Validity.joined([part.validity for part in parts], join), reliability)
 
     # -- fusion ---------------------------------------------------------------------------------
 
@@ -186,9 +197,25 @@ class RandomSet(BeliefFunctions):
         return RandomSet(fused.mass, fused.budget, validity)
 
     def discount(self, reliability: float | Tensor) -> RandomSet:
-        """Discount by a reliability r: m'(A) = r m(A), and Θ gets the rest."""
+        """Discount by a reliability r: m'(A) = r m(A), and Θ gets the rest.
+
+        The order of the classes stays, BetP' = r BetP + (1 − r) / N.
+        """
         mass = fusion.discount(self.mass, self.budget, reliability)
-        return RandomSet(mass, self._family, self.validity.map(lambda part: part.expand(mass.shape[:-1])))
+        factor = torch.as_tensor(reliability, dtype=mass.dtype, device=mass.device)
+        total = (self.reliability * factor).expand(mass.shape[:-1])
+        validity = self.validity.map(lambda part: part.expand(mass.shape[:-1]))
+        return RandomSet(mass, self._family, validity, total)
+
+    @property
+    def is_discounted(self) -> bool:
+        """Whether the masses were discounted by a reliability."""
+        return self._reliability is not None
+
+    @property
+    def reliability(self) -> Tensor:
+        """The reliability r (…) by which the masses were discounted; 1 if they were not."""
+        return self.mass.new_ones(self.shape) if self._reliability is None else self._reliability
 
     # -- the batch ------------------------------------------------------------------------------
 
@@ -205,12 +232,17 @@ class RandomSet(BeliefFunctions):
     def __getitem__(self, index: Any) -> RandomSet:
         """Select samples with an integer, slice, mask or index tensor."""
         if isinstance(index, (int, slice)) and self.shape:
-            return RandomSet(self.mass[index], self._family, self.validity.map(lambda part: part[index]))
+            return self._selected(self.mass[index], lambda part: part[index])
         # Index the sample numbers, not the masses, so that an index cannot reach the set dimension.
         count = self.shape.numel()
         samples = torch.arange(count, device=self.mass.device).reshape(self.shape)[index]
         mass = self.mass.reshape(count, len(self.budget))[samples]
-        return RandomSet(mass, self._family, self.validity.map(lambda part: part.reshape(count)[samples]))
+        return self._selected(mass, lambda part: part.reshape(count)[samples])
+
+    def _selected(self, mass: Tensor, select: Callable[[Tensor], Tensor]) -> RandomSet:
+        """Return a random set with other masses, and everything else per sample selected alike."""
+        reliability = None if self._reliability is None else select(self._reliability)
+        return RandomSet(mass, self._family, self.validity.map(select), reliability)
 
     def __iter__(self) -> Iterator[RandomSet]:
         return (self[i] for i in range(len(self)))
@@ -220,12 +252,14 @@ class RandomSet(BeliefFunctions):
         mass = self.mass.to(*args, **kwargs)
         if not mass.is_floating_point():
             raise RandomSetError("masses need a floating dtype", got=str(mass.dtype))
-        return RandomSet(mass, self.budget, self.validity.map(lambda part: part.to(mass.device)))
+        reliability = None if self._reliability is None else self._reliability.to(mass)
+        return RandomSet(mass, self.budget, self.validity.map(lambda part: part.to(mass.device)), reliability)
 
     def numpy(self) -> dict[str, numpy.ndarray]:
         """Return the main properties as NumPy arrays by name; on the CPU they share memory."""
         per_sample = ["labels", "confidence", "credal_width", "entropy", "nonspecificity"]
         names = [*per_sample, "pignistic", "lower", "upper", "mass", "belief"]
+        names += ["reliability"] if self.is_discounted else []
         arrays = {name: getattr(self, name).detach().cpu() for name in names}
         return {name: (x.float() if x.dtype == torch.bfloat16 else x).numpy() for name, x in arrays.items()}
 

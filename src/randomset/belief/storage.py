@@ -20,6 +20,7 @@ __all__ = ["load", "save"]
 
 _FORMAT, _VERSION = "randomset.random_set", "1"
 _TENSORS = ("mass", "negative", "excess", "repaired")
+_OPTIONAL = "reliability"
 
 
 def save(random_set: RandomSet, path: Path) -> Path:
@@ -27,11 +28,14 @@ def save(random_set: RandomSet, path: Path) -> Path:
     validity = random_set.validity
     tensors = (random_set.mass, validity.negative, validity.excess, validity.repaired)
     header = {"format": _FORMAT, "version": _VERSION, "budget": random_set.budget.to_json()}
-    save_tensors(dict(zip(_TENSORS, tensors, strict=True)), path, header)
+    named = dict(zip(_TENSORS, tensors, strict=True))
+    if random_set.is_discounted:
+        named[_OPTIONAL] = random_set.reliability
+    save_tensors(named, path, header)
     return path
 
 
-def load(path: Path) -> tuple[Tensor, Budget, Validity]:
+def load(path: Path) -> tuple[Tensor, Budget, Validity, Tensor | None]:
     """Read and check the parts of a random set."""
     from safetensors import SafetensorError, safe_open
 
@@ -48,13 +52,15 @@ def load(path: Path) -> tuple[Tensor, Budget, Validity]:
                     expected="a file written by RandomSet.save",
                 )
             check_version(header.get("version"), _VERSION, "the random set", path.name)
-            if set(file.keys()) != set(_TENSORS):
+            discounted = _OPTIONAL in file.keys()  # noqa: SIM118
+            if set(file.keys()) - {_OPTIONAL} != set(_TENSORS):
                 raise FileFormatError(
                     "the random set has missing or unexpected tensors",
                     got=str(sorted(file.keys())),
                     expected=str(sorted(_TENSORS)),
                 )
             mass, *validity = (file.get_tensor(name) for name in _TENSORS)
+            reliability = file.get_tensor(_OPTIONAL) if discounted else None
     except PermissionError as error:
         raise FileFormatError("no permission to read the file", got=str(path)) from error
     except SafetensorError as error:
@@ -68,5 +74,9 @@ def load(path: Path) -> tuple[Tensor, Budget, Validity]:
         )
     if any(part.shape != mass.shape[:-1] for part in validity):
         raise FileFormatError("the validity does not match the masses in the file", got=path.name)
+    if reliability is not None and not (
+        reliability.shape == mass.shape[:-1] and ((reliability >= 0) & (reliability <= 1)).all()
+    ):
+        raise FileFormatError("the reliability does not match the masses in the file", got=path.name)
     check_distribution(mass, "masses")
-    return mass, budget, Validity(*validity)
+    return mass, budget, Validity(*validity), reliability

@@ -50,7 +50,15 @@ def explanation(sample: RandomSet, top: int) -> str:
     ]
     lower, upper = sample.lower[label].item(), sample.upper[label].item()
     predicted = f"predicted {budget.classes[label]}, probability in [{lower:.2f}, {upper:.2f}]"
-    return f"{', '.join(shown)}; {predicted}"
+    return f"{', '.join(shown)}; {predicted}{_support(sample)}"
+
+
+def _support(sample: RandomSet) -> str:
+    """Say how reliable a discounted prediction is."""
+    if not sample.is_discounted:
+        return ""
+    reliability = sample.reliability.item()
+    return f"; reliability {reliability:.2f}" + (": unlike the training data" if reliability < 0.5 else "")
 
 
 def set_name(budget: Budget, k: int) -> str:
@@ -72,6 +80,8 @@ def columns(random_set: RandomSet, *, probabilities: bool) -> dict[str, Any]:
         "nonspecificity": random_set.nonspecificity,
         "top_mass": mass,
     }
+    if random_set.is_discounted:
+        numbers["reliability"] = random_set.reliability
     table: dict[str, Any] = {"label": random_set.label_names}
     table |= {name: value.detach().flatten().tolist() for name, value in numbers.items()}
     table["top_set"] = [set_name(random_set.budget, k) for k in top.flatten().tolist()]

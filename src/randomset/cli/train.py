@@ -86,6 +86,12 @@ def train(
     beta: Annotated[
         float, typer.Option(help="weight of the loss term that penalises masses above one")
     ] = 1e-3,
+    reliability: Annotated[
+        str,
+        typer.Option(
+            help="discount predictions unlike the training data: auto, neighbours, gaussians or none"
+        ),
+    ] = "none",
     validation: Annotated[
         float | None,
         typer.Option(help="share or number of samples to validate on; default: 0.1, or as in the paper"),
@@ -134,6 +140,7 @@ def train(
         "learning_rate": learning_rate,
         "alpha": alpha,
         "beta": beta,
+        "reliability": reliability,
         "size": size,
         "label_column": label_column,
         "text_column": text_column,
@@ -143,7 +150,17 @@ def train(
     for name, value in (("validation", validation), ("calibration", calibration), ("test", test)):
         typed[name] = share_or_number(value, usual[name], name)
     check_seed(seed)
-    own = ("sets", "budget", "reducer", "hidden", "first_epochs", "from_first", "alpha", "beta")
+    own = (
+        "sets",
+        "budget",
+        "reducer",
+        "hidden",
+        "first_epochs",
+        "from_first",
+        "alpha",
+        "beta",
+        "reliability",
+    )
     if method != "rsnn" and (unused := [name for name in own if _was_given(context, name)]):
         raise RandomSetError(
             "this option is only for random-set networks",

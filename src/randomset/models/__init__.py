@@ -12,6 +12,8 @@ from randomset.models.loss import NormalisedMassLoss, RandomSetLoss
 from randomset.models.prediction import Prediction
 from randomset.models.random_set import RandomSetNetwork
 from randomset.models.registry import classifier_class, methods, register
+from randomset.models.reliability import Reliability
+from randomset.models.reliability_fitting import ReliabilityReport, fit_reliability
 from randomset.models.softmax import MCDropout, Softmax, TemperatureScaling
 from randomset.models.storage import load
 from randomset.models.temperature import CalibrationReport, calibrate
@@ -32,10 +34,13 @@ __all__ = [
     "RandomSetHead",
     "RandomSetLoss",
     "RandomSetNetwork",
+    "Reliability",
+    "ReliabilityReport",
     "Softmax",
     "TemperatureScaling",
     "calibrate",
     "classifier_class",
+    "fit_reliability",
     "load",
     "methods",
     "register",

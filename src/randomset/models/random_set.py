@@ -23,6 +23,8 @@ from randomset.models.calibration import Calibration, calibration_from_spec, cal
 from randomset.models.head import RandomSetHead
 from randomset.models.loss import RandomSetLoss, belief_objective, logit_objective
 from randomset.models.registry import register
+from randomset.models.reliability import Reliability, reliability_from_spec, reliability_from_state
+from randomset.models.reliability_fitting import ReliabilityReport, fit_reliability
 from randomset.models.temperature import CalibrationReport, calibrate_random_set
 
 if TYPE_CHECKING:
@@ -60,6 +62,7 @@ class RandomSetNetwork(Classifier):
     builds_on_meta = False  # the operators of a budget are computed from its sets
 
     calibration: Calibration | None
+    reliability: Reliability | None
 
     def __init__(
         self,
@@ -78,6 +81,7 @@ class RandomSetNetwork(Classifier):
         auxiliary = getattr(backbone, "auxiliary_features", None)
         self.auxiliary_head = RandomSetHead(auxiliary, budget) if isinstance(auxiliary, int) else None
         self.calibration = None
+        self.reliability = None
         self._unverified = False  # whether a classifier's forward has yet to be checked
         self.freeze_backbone(freeze_backbone)
 
@@ -186,15 +190,25 @@ class RandomSetNetwork(Classifier):
     def predict(
         self, inputs: Any, *, batch_size: int = 256, progress: bool | None = None, **options: Any
     ) -> RandomSet:
-        """Predict a random set for each input; options are `calibrated` and `repair`: see `Classifier`."""
+        """Predict a random set for each input: see `Classifier`.
+
+        Options are `calibrated`, `discounted` and `repair`.
+        """
         return super().predict(inputs, batch_size=batch_size, progress=progress, **options)  # type: ignore[return-value]
 
-    def predict_batch(self, inputs: Any, *, calibrated: bool = True, repair: Repair = "clip") -> RandomSet:
-        """Predict one batch; a calibration is applied unless `calibrated=False`."""
-        return self.random_set(call_with(self, inputs), calibrated=calibrated, repair=repair)
+    def predict_batch(
+        self, inputs: Any, *, calibrated: bool = True, discounted: bool = True, repair: Repair = "clip"
+    ) -> RandomSet:
+        """Predict one batch, with the calibration and the reliability unless they are switched off."""
+        features = call_with(self.features, inputs)
+        logits = self.head(features)
+        answer = self.random_set(logits, calibrated=calibrated, repair=repair)
+        if not discounted or self.reliability is None:
+            return answer
+        return answer.discount(self.reliability(features, logits))
 
     def random_set(self, logits: Tensor, *, calibrated: bool = True, repair: Repair = "clip") -> RandomSet:
-        """Convert belief logits of this network to a random set."""
+        """Convert belief logits of this network to a random set, not discounted."""
         if calibrated and self.calibration is not None:
             return self.calibration.random_set(logits, self.operators, repair)
         return RandomSet.from_logits(logits, self.operators, repair)
@@ -227,6 +241,10 @@ class RandomSetNetwork(Classifier):
         """Fit a temperature to held-out data and keep it: see `randomset.calibrate`."""
         return calibrate_random_set(self, data, **options)
 
+    def fit_reliability(self, train: Any, val: Any, **options: Any) -> ReliabilityReport:
+        """Fit how well the training data support a prediction: see `randomset.models.fit_reliability`."""
+        return fit_reliability(self, train, val, **options)
+
     @classmethod
     def train_on(cls: type[_N], job: TrainingJob) -> _N:
         """Choose the sets, train the network on them, and calibrate it if there are validation data."""
@@ -243,7 +261,8 @@ class RandomSetNetwork(Classifier):
         network = cls(budget=budget, **parts, **options)
         start = " from the plain network's backbone" if config.from_first else ""
         job.log(f"Training the random-set network{start} …")
-        job.fit(network, loss=RandomSetLoss(budget, config.alpha, config.beta))
+        loss = RandomSetLoss(budget, config.alpha, config.beta)
+        job.fit(network, loss=loss, reliability=config.reliability)
         return network
 
     # -- files ----------------------------------------------------------------------------------
@@ -260,6 +279,7 @@ class RandomSetNetwork(Classifier):
             **super().description(),
             "budget": json.loads(self.budget.to_json()),
             "calibration": None if self.calibration is None else self.calibration.spec,
+            "reliability": None if self.reliability is None else self.reliability.spec,
         }
 
     @classmethod
@@ -277,6 +297,12 @@ class RandomSetNetwork(Classifier):
             **options,
         )
         network.calibration = calibration_from_spec(description["calibration"])
+        network.reliability = reliability_from_spec(
+            description.get("reliability"),
+            network.in_features,
+            network.num_classes,
+            sum(tensor.numel() for tensor in builder.state.values()),
+        )
         weights = (tensor for name, tensor in builder.state.items() if name.startswith("head.layers."))
         precision = next((tensor.dtype for tensor in weights), torch.float32)
         if not precision.is_floating_point:
@@ -284,10 +310,15 @@ class RandomSetNetwork(Classifier):
         return network.to(precision)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
-        """Adopt the calibration of the state dict, or its absence."""
+        """Adopt the calibration and the reliability of the state dict, or their absence."""
         self.calibration = calibration_from_state(state_dict, f"{prefix}calibration.", self.calibration)
         if self.calibration is not None:
             self.calibration.to(self.device)
+        self.reliability = reliability_from_state(
+            state_dict, f"{prefix}reliability.", self.in_features, self.num_classes
+        )
+        if self.reliability is not None:
+            self.reliability.to(self.device)
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
 
@@ -301,7 +332,12 @@ class _PignisticLogits(LogProbabilities):
     def forward(self, *inputs: Any, **named: Any) -> Tensor:
         """Return log BetP (B × N)."""
         network: Any = self.model
-        betp = network.random_set(network(*inputs, **named), calibrated=self.calibrated).pignistic
+        features = network.features(*inputs, **named)
+        logits = network.head(features)
+        answer = network.random_set(logits, calibrated=self.calibrated)
+        if network.reliability is not None:
+            answer = answer.discount(network.reliability(features, logits))
+        betp = answer.pignistic
         return betp.clamp_min(torch.finfo(betp.dtype).tiny).log()
 
 

@@ -21,7 +21,15 @@ if TYPE_CHECKING:
     from randomset.models.base import Classifier
     from randomset.models.random_set import RandomSetNetwork
 
-__all__ = ["CalibrationReport", "calibrate", "calibrate_random_set", "fit_temperature", "label_outputs"]
+__all__ = [
+    "CalibrationReport",
+    "calibrate",
+    "calibrate_random_set",
+    "fit_temperature",
+    "label_outputs",
+    "label_shares",
+    "measured",
+]
 
 MAX_CHANGED = 5, 0.005
 """A belief temperature may change this many predictions, or this share of them, whichever is larger."""
@@ -135,15 +143,16 @@ def calibration_report(
     refused: int | None = None,
 ) -> CalibrationReport:
     """Compare probabilities (n × N) before and after calibration with label shares (n × N)."""
-
-    def measured(p: Tensor) -> tuple[float, float, float]:
-        confidence, labels = p.max(1)
-        correct = target.gather(1, labels[:, None]).squeeze(1)
-        return _nll(p, target), calibration_error(confidence, correct), correct.mean().item()
-
-    nll, ece, accuracy = zip(measured(before), measured(after), strict=True)
+    nll, ece, accuracy = zip(measured(before, target), measured(after, target), strict=True)
     changed = int((before.argmax(1) != after.argmax(1)).sum())
     return CalibrationReport(kind, tuple(temperature), len(target), nll, ece, accuracy, changed, refused)
+
+
+def measured(probabilities: Tensor, target: Tensor) -> tuple[float, float, float]:
+    """Return NLL, ECE and accuracy of probabilities (n × N), given label shares (n × N)."""
+    confidence, labels = probabilities.max(1)
+    correct = target.gather(1, labels[:, None]).squeeze(1)
+    return _nll(probabilities, target), calibration_error(confidence, correct), correct.mean().item()
 
 
 def _nll(probabilities: Tensor, target: Tensor) -> float:
@@ -191,7 +200,7 @@ def label_outputs(
         for batch in labelled_batches(data, batch_size):
             inputs, labels = split_batch(list(batch)[:2] if isinstance(batch, (tuple, list)) else batch)
             outputs = call_with(model, moved(as_floating(inputs, model.dtype), model.device))
-            used, shares = _shares(labels, model.num_classes, ignore_index)
+            used, shares = label_shares(labels, model.num_classes, ignore_index)
             # In double precision, so that rounding does not decide ties.
             parts.append((outputs.double()[used.to(model.device)], shares.to(model.device)))
             advance(1)
@@ -200,7 +209,7 @@ def label_outputs(
     return torch.cat([outputs for outputs, _ in parts]), torch.cat([shares for _, shares in parts])
 
 
-def _shares(labels: Any, num_classes: int, ignored: int) -> tuple[Tensor, Tensor]:
+def label_shares(labels: Any, num_classes: int, ignored: int) -> tuple[Tensor, Tensor]:
     """Return which samples have a label, and their labels as 0/1 indicators or class distributions."""
     if not isinstance(labels, Tensor):
         raise LabelError("the calibration data have no labels", got=type(labels).__name__)

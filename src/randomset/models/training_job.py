@@ -62,7 +62,13 @@ class TrainingJob(Protocol):
         """Seed torch, and return the backbone and preprocessing as arguments of a classifier."""
 
     def fit(
-        self, model: nn.Module, *, loss: nn.Module | None = None, recipe: Any = None, folder: str = ""
+        self,
+        model: nn.Module,
+        *,
+        loss: nn.Module | None = None,
+        recipe: Any = None,
+        folder: str = "",
+        reliability: str = "none",
     ) -> Any:
         """Train a model on the training data by the configured recipe, in a folder within the run's."""
 

@@ -63,7 +63,7 @@ class Deployed(nn.Module):
 
     def forward(self, inputs: Tensor) -> dict[str, Tensor]:
         """Return labels, probabilities with their bounds, uncertainties and masses."""
-        answer = self.network.random_set(self.network(inputs))
+        answer = self.network.predict_batch(inputs)
         outputs = {
             "label": answer.labels,
             "confidence": answer.confidence,
@@ -74,6 +74,8 @@ class Deployed(nn.Module):
             "entropy": answer.entropy,
             "mass": answer.mass,
         }
+        if answer.is_discounted:
+            outputs["reliability"] = answer.reliability
         if self.threshold is not None:
             name = self.threshold.score
             score = 1 - answer.confidence if name == "1 - maximum" else getattr(answer, SCORES[name])

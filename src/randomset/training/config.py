@@ -16,6 +16,7 @@ from randomset.budgeting.num_sets import check_num_sets
 from randomset.budgeting.reduce import check_reducer
 from randomset.errors import FileFormatError, RandomSetError
 from randomset.models.registry import classifier_class
+from randomset.models.reliability import check_reliability
 from randomset.training.recipe import Recipe
 
 __all__ = ["TrainConfig"]
@@ -42,6 +43,7 @@ class TrainConfig:
     hidden: tuple[int, ...] = ()
     alpha: float = 1e-3
     beta: float = 1e-3
+    reliability: str = "none"
     recipe: str = "fast"
     epochs: int | None = None
     first_epochs: int | None = None
@@ -116,7 +118,16 @@ class TrainConfig:
                 got="freeze with the recipe text",
                 remedy="Omit the recipe, or pass a learning rate",
             )
-        for name in ("source", "backbone", "reducer", "recipe", "weights", "label_column", "text_column"):
+        for name in (
+            "source",
+            "backbone",
+            "reducer",
+            "reliability",
+            "recipe",
+            "weights",
+            "label_column",
+            "text_column",
+        ):
             value = getattr(self, name)
             if not isinstance(value, str) and (value is not None or not name.endswith("_column")):
                 raise RandomSetError(f"{name} must be a string", got=value)
@@ -124,6 +135,11 @@ class TrainConfig:
             if not isinstance(getattr(self, name), bool):
                 raise RandomSetError(f"{name} must be true or false", got=getattr(self, name))
         check_reducer(self.reducer)
+        if check_reliability(self.reliability) != "none" and self.method != "rsnn":
+            raise RandomSetError(
+                "only random-set networks have a reliability",
+                got=f"reliability {self.reliability} with the method {self.method}",
+            )
         return self
 
     def save(self, path: Path) -> None:

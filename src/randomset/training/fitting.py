@@ -24,6 +24,8 @@ from randomset.errors import (
     RandomSetWarning,
 )
 from randomset.models.base import Classifier
+from randomset.models.reliability import check_reliability
+from randomset.models.reliability_fitting import ReliabilityReport
 from randomset.models.temperature import CalibrationReport
 from randomset.training.environment import chosen_precision, loggers, preserve_random_state, quiet_lightning
 from randomset.training.loaders import (
@@ -57,6 +59,7 @@ def fit(
     resume: bool | str | os.PathLike[str] = False,
     keep: Literal["last", "best"] = "last",
     calibrated: bool | None = None,
+    reliability: str = "none",
     checkpoint_steps: int | None = None,
     checkpoint_minutes: float = 5.0,
     workers: int | None = None,
@@ -86,6 +89,8 @@ def fit(
         keep: which weights the network ends with. "best" needs a run folder and validation data.
         calibrated: whether to calibrate the network on the validation data afterwards; by default, for
             random-set networks with validation data.
+        reliability: for random-set networks, how well the training data support a prediction, by which it is
+            discounted: "auto", "neighbours" or "gaussians" (see `randomset.models.Reliability`), or "none".
         checkpoint_steps: batches between two checkpoints within an epoch; by default, by time.
         checkpoint_minutes: minutes between two checkpoints within an epoch.
         workers: processes that read a data set; by default two, on systems where this is safe.
@@ -110,6 +115,10 @@ def fit(
                 remedy="Pass one, such as loss=nn.CrossEntropyLoss()",
             )
         loss = network.default_loss()  # type: ignore[operator]
+    if check_reliability(reliability) != "none" and not hasattr(network, "fit_reliability"):
+        raise RandomSetError(
+            "only random-set networks have a reliability", got=f"{type(network).__name__}, {reliability}"
+        )
     if keep not in ("last", "best"):
         raise RandomSetError("unknown value for keep", got=keep, expected="'last' or 'best'")
     _check_options(trainer_options, train, batch_size)
@@ -119,20 +128,23 @@ def fit(
     data = _data(train, val, plan, seed, usual_workers(train) if workers is None else workers)
     loader = data.get("train_dataloaders")
     validated = val is not None or _has_validation(train)
-    if not validated and (keep == "best" or calibrated):
+    if not validated and (keep == "best" or calibrated or reliability != "none"):
         raise RandomSetError(
-            "no validation data given", got=f"keep={keep!r}, calibrated={calibrated}", remedy="Pass val=…"
+            "no validation data given",
+            got=f"keep={keep!r}, calibrated={calibrated}, reliability={reliability!r}",
+            remedy="Pass val=…",
         )
     checkpoints = None if folder is None else _checkpoint_folder(folder, resume)
-    before = getattr(network, "calibration", None)
-    if before is not None:
-        network.calibration = None  # type: ignore[assignment]  # it belongs to the previous weights
+    fitted = ("calibration", "reliability")  # they belong to the previous weights
+    before = {name: getattr(network, name) for name in fitted if getattr(network, name, None) is not None}
+    for name in before:
+        setattr(network, name, None)
     try:
         engine = Engine(network, loss.to(_device_of(network)), plan, seed)
         checkpoint = None if checkpoints is None else find_checkpoint(checkpoints, resume, engine, loader)
     except RandomSetError:
-        if before is not None:
-            network.calibration = before
+        for name, value in before.items():
+            setattr(network, name, value)
         raise
     start, resumed = (None, None) if checkpoint is None else (checkpoint[0], checkpoint[1]["randomset"])
     del checkpoint  # free its tensors, which are several times the size of the network
@@ -193,7 +205,11 @@ def fit(
     if wanted and validated:
         held_out = data["val_dataloaders"] if val is not None else train.val_dataloader()
         calibration = _calibrated(network, held_out, loss, progress, insist=bool(calibrated))
-    report = FitReport(history, folder, calibration, plan.epochs, keep)
+    support = None
+    if reliability != "none":
+        held_out = data["val_dataloaders"] if val is not None else train.val_dataloader()
+        support = _supported(network, train, held_out, loss, progress, reliability)
+    report = FitReport(history, folder, calibration, plan.epochs, keep, support)
     _warn_of_divergence(history, engine.first_loss)
     if isinstance(network, Classifier):
         if engine.input_spec is not None and "input_shape" not in network.notes:
@@ -287,6 +303,19 @@ def _calibrated(
             raise
         warnings.warn(f"calibration skipped: {error}", RandomSetWarning, stacklevel=4)
         return None
+
+
+def _supported(
+    network: Any, train: Any, held_out: Any, loss: nn.Module, progress: bool | None, kind: str
+) -> ReliabilityReport:
+    """Fit the reliability to all data in every process, so that all get the same."""
+    import lightning
+
+    if isinstance(held_out, EpochLoader):
+        held_out.shared = False
+    seen = train.train_dataloader() if isinstance(train, lightning.LightningDataModule) else train
+    ignored = getattr(loss, "ignore_index", -100)
+    return network.fit_reliability(seen, held_out, kind=kind, ignore_index=ignored, progress=progress)
 
 
 def _checkpoint_folder(folder: Path, resume: Any) -> Path:

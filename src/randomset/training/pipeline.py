@@ -172,7 +172,13 @@ class Job:
         return dataclasses.replace(self, out=out, seed=seed_from(self.config.seed, seed) % 2**31)
 
     def fit(
-        self, model: nn.Module, *, loss: nn.Module | None = None, recipe: Any = None, folder: str = ""
+        self,
+        model: nn.Module,
+        *,
+        loss: nn.Module | None = None,
+        recipe: Any = None,
+        folder: str = "",
+        reliability: str = "none",
     ) -> FitReport:
         """Train a model on the training data by the configured recipe, in a folder within the run's."""
         out = None if self.out is None else self.out / folder
@@ -186,6 +192,7 @@ class Job:
             out=out,
             resume=self.resume and out is not None,
             progress=self.progress,
+            reliability=reliability,
             **self.trainer_options,
         )
         self.reports[folder] = report

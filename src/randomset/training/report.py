@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from randomset.errors import MissingPackageError
+from randomset.models.reliability_fitting import ReliabilityReport
 from randomset.models.temperature import CalibrationReport
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ __all__ = ["FitReport", "TrainingStopped"]
 
 @dataclass(frozen=True)
 class FitReport:
-    """Result of a training run: one history row per epoch, and the calibration report, if any."""
+    """Result of a training run: one history row per epoch, and reports of what was fitted afterwards."""
 
     history: list[dict[str, float]]
     folder: Path | None = None
@@ -26,6 +27,7 @@ class FitReport:
     """Number of planned epochs; fewer are run if a callback stops early."""
     kept: Literal["last", "best"] = "last"
     """Which epoch's weights were kept."""
+    reliability: ReliabilityReport | None = None
 
     @property
     def last(self) -> dict[str, float]:
@@ -58,7 +60,8 @@ class FitReport:
             text += f", validation accuracy {row['val_accuracy']:.2%}, ECE {row['val_ece']:.3f}"
         if "val_negative_mass" in row:
             text += f", {row['val_negative_mass']:.1%} of the raw mass negative"
-        return text + (f"\n{self.calibration}" if self.calibration else "")
+        fitted = (self.calibration, self.reliability)
+        return "\n".join([text, *(str(report) for report in fitted if report is not None)])
 
 
 class TrainingStopped(KeyboardInterrupt):

@@ -1,0 +1,184 @@
+"""Fitting a reliability to training and validation data, such that known inputs keep their calibration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from randomset._core.batches import as_floating, call_with, evaluating, labelled_batches, moved, split_batch
+from randomset._core.progress import progress_bar
+from randomset.belief.random_set import RandomSet
+from randomset.errors import LabelError, RandomSetError
+from randomset.models.reliability import Reliability, check_reliability, stratified
+from randomset.models.temperature import label_shares, measured
+
+if TYPE_CHECKING:
+    from randomset.models.random_set import RandomSetNetwork
+
+__all__ = ["ReliabilityReport", "Reservoir", "fit_reliability"]
+
+_MAX_NLL, _MAX_ECE = 1.01, 0.003
+"""What a reliability may cost on the validation data: the NLL times this, the ECE plus this."""
+
+_SAMPLES = 4
+"""Training samples to fit the Gaussians to, as a multiple of those in the bank."""
+
+
+@dataclass(frozen=True)
+class ReliabilityReport:
+    """The effect of a reliability on the validation data; pairs are (without, with)."""
+
+    kind: str
+    rows: int
+    """Training samples in the bank of neighbours."""
+    samples: int
+    """Validation samples."""
+    mean: float
+    """The mean reliability of the validation samples."""
+    nll: tuple[float, float]
+    ece: tuple[float, float]
+
+    def __str__(self) -> str:
+        return (
+            f"Reliability ({self.kind}) fitted on {self.samples} validation samples: mean {self.mean:.3f}, "
+            f"NLL {self.nll[0]:.3f} → {self.nll[1]:.3f}, ECE {self.ece[0]:.3f} → {self.ece[1]:.3f}"
+        )
+
+
+@torch.no_grad()
+def fit_reliability(
+    network: RandomSetNetwork,
+    train: Any,
+    val: Any,
+    *,
+    kind: str = "auto",
+    max_bytes: int = 16 * 2**20,
+    ignore_index: int = -100,
+    batch_size: int = 256,
+    progress: bool | None = None,
+) -> ReliabilityReport:
+    """Fit how well the training data support a prediction, and store it in the network.
+
+    `predict` then discounts every prediction by its reliability: inputs unlike the training data get most of
+    their mass on Θ. The offset is the lowest at which the likelihood and the calibration error of known
+    validation inputs hardly change; calibrate the network first.
+
+    Args:
+        network: a trained network.
+        train: the training data: a data set, a loader or a pair of tensors; read once, in batches.
+        val: labelled data that the network was not trained on.
+        kind: "auto", "neighbours" or "gaussians": see `Reliability`.
+        max_bytes: the largest size of the bank of training samples.
+        ignore_index: samples with this class index are skipped.
+        batch_size: samples in a batch, for data sets.
+        progress: whether to show a progress bar; None shows it on a terminal.
+    """
+    if check_reliability(kind) == "none":
+        raise RandomSetError(
+            "nothing to fit", got='the kind "none"', remedy="Set network.reliability = None to remove it"
+        )
+    rows = max(1, max_bytes // (4 * network.in_features))
+    reservoir = Reservoir(_SAMPLES * rows)
+    with evaluating(network), progress_bar("reliability", None, progress) as advance:
+        for features, logits, shares in _outputs(network, train, batch_size, ignore_index):
+            alone = shares.sum(1) == shares.amax(1)  # one class; for a set of them, the predicted one
+            predicted = logits[:, : network.num_classes].argmax(1)
+            reservoir.add(features, torch.where(alone, shares.argmax(1), predicted))
+            advance(1)
+        held_out = list(_outputs(network, val, batch_size, ignore_index))
+    if not held_out:
+        raise LabelError("no validation data to fit the reliability to", got="no samples")
+    features, logits, target = (torch.cat(parts) for parts in zip(*held_out, strict=True))
+    training, labels = reservoir.samples()
+    fitted = Reliability.fit(
+        training.to(features.device),
+        labels.to(features.device),
+        features,
+        logits,
+        num_classes=network.num_classes,
+        kind=kind,
+        max_bytes=max_bytes,
+    )
+    plain = network.random_set(logits.double())
+    before = measured(plain.pignistic, target)
+    _choose_offset(fitted, fitted.distances(features, logits).double(), plain, target)
+    reliability = fitted(features, logits).double()
+    after = measured(plain.discount(reliability).pignistic, target)
+    network.reliability = fitted.to(network.device)
+    return ReliabilityReport(
+        *(kind, len(fitted.bank), len(features), float(reliability.mean())),
+        nll=(before[0], after[0]),
+        ece=(before[1], after[1]),
+    )
+
+
+def _choose_offset(fitted: Reliability, distances: Tensor, plain: RandomSet, target: Tensor) -> None:
+    """Choose the lowest offset, by bisection, that keeps the NLL and ECE of known samples."""
+    strangeness = fitted.strangeness(distances)
+    nll, ece, _ = measured(plain.pignistic, target)
+
+    def harmless(offset: float) -> bool:
+        probabilities = plain.discount(fitted.reliability_at(strangeness, offset)).pignistic
+        new = measured(probabilities, target)
+        return new[0] <= _MAX_NLL * nll and new[1] <= ece + _MAX_ECE
+
+    low, high = 0.0, float(strangeness.max()) + 10.0
+    for _ in range(20):
+        middle = (low + high) / 2
+        low, high = (low, middle) if harmless(middle) else (middle, high)
+    fitted.offset.fill_(high)
+
+
+def _outputs(
+    network: RandomSetNetwork, data: Any, batch_size: int, ignore_index: int
+) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Yield features, logits and shares of the classes in the labels, batch by batch."""
+    for batch in labelled_batches(data, batch_size):
+        inputs, labels = split_batch(list(batch)[:2] if isinstance(batch, (tuple, list)) else batch)
+        features = call_with(network.features, moved(as_floating(inputs, network.dtype), network.device))
+        used, shares = label_shares(labels, network.num_classes, ignore_index)
+        used = used.to(network.device)
+        yield features[used], network.head(features)[used], shares.to(network.device)
+
+
+class Reservoir:
+    """A sample of training features with about the same number of each class, from one pass over batches.
+
+    >>> reservoir = Reservoir(4)
+    >>> for label in (0, 0, 0, 1):
+    ...     reservoir.add(torch.zeros(2, 3), torch.full((2,), label))
+    >>> features, labels = reservoir.samples()
+    >>> labels.sort().values
+    tensor([0, 0, 1, 1])
+    """
+
+    def __init__(self, rows: int) -> None:
+        self.rows = rows
+        self._features: list[Tensor] = []
+        self._labels: list[Tensor] = []
+        self._held = 0
+
+    def add(self, features: Tensor, labels: Tensor) -> None:
+        """Take a batch of features (B × F) with class labels (B)."""
+        self._features.append(features.detach().float().cpu())
+        self._labels.append(labels.detach().long().cpu())
+        self._held += len(features)
+        if self._held > 2 * self.rows:
+            self._prune()
+
+    def samples(self) -> tuple[Tensor, Tensor]:
+        """Return the features and labels that were kept."""
+        if not self._features:
+            raise LabelError("no training data to fit the reliability to", got="no samples")
+        if self._held > self.rows:
+            self._prune()
+        return torch.cat(self._features), torch.cat(self._labels)
+
+    def _prune(self) -> None:
+        features, labels = torch.cat(self._features), torch.cat(self._labels)
+        kept = stratified(labels, self.rows)
+        self._features, self._labels, self._held = [features[kept]], [labels[kept]], len(kept)

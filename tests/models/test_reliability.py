@@ -1,0 +1,184 @@
+"""Reliability falls with every distance from the training data, and travels with the network."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from randomset import Budget, RandomSet, RandomSetNetwork
+from randomset.errors import FileFormatError, RandomSetError, ShapeError
+from randomset.models import Reliability, load
+from randomset.models.reliability import check_reliability, reliability_from_spec, stratified
+
+KINDS = ("auto", "neighbours", "gaussians")
+
+
+def blobs(count: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return points of three Gaussians in eight dimensions, and their classes."""
+    draw = torch.Generator().manual_seed(seed)
+    labels = torch.arange(count) % 3
+    centres = 4 * torch.eye(8)[:3]
+    return centres[labels] + torch.randn(count, 8, generator=draw), labels
+
+
+def fitted(kind: str = "auto", **options) -> Reliability:
+    features, labels = blobs(300)
+    held_out, _ = blobs(90, 1)
+    return Reliability.fit(features, labels, held_out, held_out[:, :3], num_classes=3, kind=kind, **options)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+class TestKinds:
+    def test_known_inputs_are_reliable_and_far_ones_are_not(self, kind):
+        module, (known, _) = fitted(kind), blobs(60, 2)
+        r = module(known, known[:, :3])
+        assert r.shape == (60,)
+        assert ((r > 0) & (r <= 1)).all()
+        assert r.median() > 0.99
+        for far in (50 * known, known + 50, -50 * known):
+            assert module(far, far[:, :3]).max() < 0.1
+
+    def test_one_at_a_time_as_in_a_batch(self, kind):
+        module, (known, _) = fitted(kind), blobs(7, 2)
+        alone = torch.cat([module(x[None], x[None, :3]) for x in known])
+        assert torch.allclose(alone, module(known, known[:, :3]), atol=1e-6)
+
+    def test_relabelling_the_classes_changes_nothing(self, kind):
+        features, labels = blobs(300)
+        held_out, _ = blobs(90, 1)
+        order = torch.tensor([2, 0, 1])
+        inverse = order.argsort()
+        other = Reliability.fit(
+            features, inverse[labels], held_out, held_out[:, :3][:, order], num_classes=3, kind=kind
+        )
+        assert torch.allclose(
+            other(held_out, held_out[:, :3][:, order]), fitted(kind)(held_out, held_out[:, :3]), atol=1e-5
+        )
+
+    def test_compiled_shapes_and_precisions(self, kind):
+        module, (known, _) = fitted(kind), blobs(9, 2)
+        exact = module(known.double(), known[:, :3].double())
+        assert exact.dtype == torch.float64
+        assert torch.allclose(exact.float(), module(known, known[:, :3]), atol=1e-4)
+        half = module(known.bfloat16(), known[:, :3].bfloat16())
+        assert half.dtype == torch.float32
+
+
+@given(st.integers(0, 3), st.floats(0, 20), st.floats(0, 20))
+def test_farther_is_never_more_reliable(part, near, more):
+    module = fitted()
+    distances = module.median.repeat(2, 1)
+    distances[0, part] += near
+    distances[1, part] += near + more
+    first, second = module.reliability_at(module.strangeness(distances))
+    assert second <= first
+
+
+def test_by_hand():
+    # Median 1 and 95 % quantile 3 of two distances; the length counts only beyond its quantile.
+    module = Reliability("neighbours", 2, 2, 1)
+    module.median.fill_(1)
+    module.spread.fill_(2)
+    module.offset.fill_(1)
+    distances = torch.tensor([[1.0, 1.0], [3.0, 3.0], [5.0, 5.0], [0.0, 0.0]])
+    assert torch.equal(module.strangeness(distances), torch.tensor([0.0, 1.0, 3.0, 0.0]))
+    expected = 0.001 + 0.999 * torch.tensor([2.0, 0.0, -4.0, 2.0]).sigmoid()
+    assert torch.allclose(module.reliability_at(module.strangeness(distances)), expected)
+
+
+def test_the_distance_to_the_tenth_neighbour_and_to_the_nearest_mean():
+    module, (known, _) = fitted(), blobs(5, 3)
+    unit = nn.functional.normalize((known - module.centre) / module.scale)
+    found = module.distances(known, known[:, :3])
+    neighbours = torch.cdist(unit, module.bank).sort(1).values[:, 9]
+    assert torch.allclose(found[:, 0], neighbours, atol=1e-4)
+    means = torch.cdist(unit @ module.whitening, module.means).amin(1)
+    assert torch.allclose(found[:, 1], means, atol=1e-3)
+    assert torch.allclose(found[:, 2], -known[:, :3].amax(1))
+
+
+def test_the_bank_has_a_size():
+    module = fitted(max_bytes=4 * 8 * 30)
+    assert module.bank.shape == (30, 8)
+    assert fitted("gaussians").bank.shape == (0, 8)
+
+
+def test_a_stratified_choice():
+    labels = torch.tensor([0] * 90 + [1] * 6 + [2] * 4)
+    chosen = labels[stratified(labels, 16)]
+    assert chosen.bincount().tolist() == [6, 6, 4]
+    assert torch.equal(stratified(labels, 100), torch.arange(100))
+
+
+class TestFiles:
+    @pytest.fixture
+    def network(self):
+        network = RandomSetNetwork(nn.Linear(8, 8), Budget.powerset(3)).eval()
+        inputs, labels = blobs(200)
+        network.fit_reliability((inputs, labels), blobs(60, 1))
+        return network
+
+    def test_saved_and_loaded(self, network, tmp_path):
+        network.save(tmp_path)
+        inputs, _ = blobs(20, 2)
+        before = network.predict(inputs)
+        after = load(tmp_path, backbone=nn.Linear(8, 8)).predict(inputs)
+        assert before.is_discounted
+        assert torch.equal(before.mass, after.mass)
+        assert torch.equal(before.reliability, after.reliability)
+
+    def test_a_state_dict_brings_its_reliability(self, network):
+        fresh = RandomSetNetwork(nn.Linear(8, 8), Budget.powerset(3)).eval()
+        plain = fresh.state_dict()
+        fresh.load_state_dict(network.state_dict())
+        inputs, _ = blobs(20, 2)
+        assert torch.equal(fresh.predict(inputs).mass, network.predict(inputs).mass)
+        fresh.load_state_dict(plain)
+        assert fresh.reliability is None
+
+    def test_a_random_set_keeps_it(self, network, tmp_path):
+        inputs, _ = blobs(6, 2)
+        answer = network.predict(50 * inputs)
+        answer.save(tmp_path / "answer.safetensors")
+        again = RandomSet.load(tmp_path / "answer.safetensors")
+        assert torch.equal(again.reliability, answer.reliability)
+        assert torch.equal(answer[2:4].reliability, answer.reliability[2:4])
+        assert "unlike the training data" in answer.explain(0)
+        assert "reliability" in answer.to_frame()
+        assert answer.mass[:, -1].min() > 0.9
+
+    def test_switched_off(self, network):
+        inputs, _ = blobs(6, 2)
+        plain = network.predict(50 * inputs, discounted=False)
+        assert not plain.is_discounted
+        assert torch.equal(plain.reliability, torch.ones(6))
+        assert torch.equal(plain.labels, network.predict(50 * inputs).labels)
+
+    @pytest.mark.parametrize(
+        "spec", [{"kind": "auto", "rows": 10**9}, {"kind": "x", "rows": 1}, [], {"kind": "auto"}]
+    )
+    def test_a_strange_description(self, spec):
+        with pytest.raises(FileFormatError, match="unknown reliability"):
+            reliability_from_spec(spec, 8, 3, 1000)
+
+
+class TestErrors:
+    def test_messages(self):
+        features, labels = blobs(60)
+        arguments = {"num_classes": 3}
+        with pytest.raises(RandomSetError, match=r"too few validation samples.*got 5"):
+            Reliability.fit(features, labels, features[:5], features[:5], **arguments)
+        with pytest.raises(RandomSetError, match="are equal"):
+            Reliability.fit(torch.ones(60, 8), labels, features, features, **arguments)
+        with pytest.raises(RandomSetError, match="training samples are not finite"):
+            Reliability.fit(features / 0, labels, features, features, **arguments)
+        with pytest.raises(ShapeError, match="wrong shape"):
+            fitted()(features[:, :4], features)
+        with pytest.raises(RandomSetError, match=r"unknown kind.*got far"):
+            check_reliability("far")
+
+    def test_a_class_without_samples(self):
+        features, labels = blobs(60)
+        module = Reliability.fit(features, labels, features, features[:, :4], num_classes=4)
+        assert module(features, features[:, :4]).isfinite().all()

@@ -1,0 +1,82 @@
+"""Fitting a reliability keeps the likelihood of known inputs, and discounts unknown ones."""
+
+import pytest
+import torch
+from torch import nn
+
+import randomset as rs
+from randomset.errors import LabelError, RandomSetError
+from randomset.models.reliability_fitting import Reservoir
+from randomset.models.temperature import measured
+from tests.models.test_reliability import blobs
+
+
+@pytest.fixture(scope="module")
+def trained():
+    network = rs.RandomSetNetwork(nn.Sequential(nn.Linear(8, 32), nn.ReLU()), rs.Budget.powerset(3))
+    report = rs.fit(network, blobs(600), blobs(200, 1), epochs=10, reliability="auto", progress=False)
+    return network, report
+
+
+def test_known_inputs_keep_their_likelihood(trained):
+    network, report = trained
+    assert report.reliability.nll[1] <= 1.01 * report.reliability.nll[0] + 1e-9
+    assert report.reliability.ece[1] <= report.reliability.ece[0] + 0.003 + 1e-9
+    assert "Reliability (auto) fitted on 200 validation samples" in str(report)
+    inputs, labels = blobs(600, 2)
+    target = nn.functional.one_hot(labels, 3).double()
+    plain = measured(network.predict(inputs, discounted=False).pignistic.double(), target)
+    discounted = measured(network.predict(inputs).pignistic.double(), target)
+    assert discounted[0] <= 1.1 * plain[0] + 0.01
+    assert discounted[2] == plain[2]
+
+
+def test_far_inputs_are_unknown(trained):
+    network, _ = trained
+    inputs, _ = blobs(100, 2)
+    assert network.predict(20 * inputs).mass[:, -1].min() > 0.9
+    assert network.predict(inputs).mass[:, -1].median() < 0.1
+
+
+def test_training_again_forgets_it(trained):
+    network = rs.RandomSetNetwork(nn.Linear(8, 8), rs.Budget.powerset(3))
+    network.reliability = trained[0].reliability
+    rs.fit(network, blobs(100), epochs=1, progress=False)
+    assert network.reliability is None
+
+
+def test_set_valued_labels_and_samples_without_one():
+    network = rs.RandomSetNetwork(nn.Linear(8, 8), rs.Budget.powerset(3))
+    inputs, labels = blobs(200)
+    masks = nn.functional.one_hot(labels, 3).bool()
+    masks[::2, 0] = True
+    network.fit_reliability((inputs, masks), blobs(60, 1))
+    assert network.predict(inputs).is_discounted
+    labels[:50] = -100
+    report = network.fit_reliability((inputs, labels), (inputs, labels))
+    assert report.samples == 150
+
+
+def test_errors():
+    network = rs.RandomSetNetwork(nn.Linear(8, 8), rs.Budget.powerset(3))
+    with pytest.raises(RandomSetError, match="too few validation samples"):
+        network.fit_reliability(blobs(100), blobs(5))
+    with pytest.raises(RandomSetError, match="nothing to fit"):
+        network.fit_reliability(blobs(100), blobs(50), kind="none")
+    with pytest.raises(RandomSetError, match="no validation data given"):
+        rs.fit(network, blobs(100), epochs=1, reliability="auto")
+    with pytest.raises(RandomSetError, match="only random-set networks"):
+        rs.fit(rs.models.Softmax(nn.Linear(8, 8), 3), blobs(100), blobs(50), epochs=1, reliability="auto")
+    with pytest.raises(LabelError, match="no training data"):
+        Reservoir(3).samples()
+
+
+def test_one_pass_over_many_batches():
+    reservoir = Reservoir(100)
+    for _ in range(50):
+        labels = torch.randint(0, 5, (64,))
+        reservoir.add(torch.randn(64, 4), labels)
+        assert reservoir._held <= 200
+    features, labels = reservoir.samples()
+    assert features.shape == (100, 4)
+    assert labels.bincount().min() >= 15
