@@ -48,8 +48,9 @@ class RandomSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         alpha: weight of the loss term M_r.
         beta: weight of the loss term M_s.
         recipe: "fast", "fast-head" or "paper".
-        reliability: "auto", "neighbours" or "gaussians" discounts predictions for inputs unlike the training
-            data, which needs held-out data; "none" does not: see `randomset.models.Reliability`.
+        reliability: how predictions for inputs unlike the training data are discounted, which needs 20 or
+            more held-out samples: "auto", "neighbours", "gaussians" or "none"; see
+            `randomset.models.Reliability`.
         reducer: how features are reduced for budgeting: "pca", "lda", "tsne", "umap" or "autoencoder".
         validation_fraction: share of samples held out for calibration; 0 skips calibration.
         random_state: a seed or a NumPy generator, for reproducible results.
@@ -84,7 +85,7 @@ class RandomSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         beta: float = 1e-3,
         recipe: str = "fast",
         reducer: str = "pca",
-        reliability: str = "none",
+        reliability: str = "auto",
         validation_fraction: float = 0.1,
         random_state: Any = None,
         verbose: bool = False,

@@ -22,56 +22,68 @@ def blobs(count: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
     return centres[labels] + torch.randn(count, 8, generator=draw), labels
 
 
+def probabilities(features: torch.Tensor) -> torch.Tensor:
+    """Return class probabilities of points."""
+    return features[:, :3].softmax(1)
+
+
 def fitted(kind: str = "auto", **options) -> Reliability:
     features, labels = blobs(300)
     held_out, _ = blobs(90, 1)
-    return Reliability.fit(features, labels, held_out, held_out[:, :3], num_classes=3, kind=kind, **options)
+    return Reliability.fit(features, labels, held_out, num_classes=3, kind=kind, **options)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 class TestKinds:
     def test_known_inputs_are_reliable_and_far_ones_are_not(self, kind):
         module, (known, _) = fitted(kind), blobs(60, 2)
-        r = module(known, known[:, :3])
+        r = module(known, probabilities(known))
         assert r.shape == (60,)
         assert ((r > 0) & (r <= 1)).all()
         assert r.median() > 0.99
         for far in (50 * known, known + 50, -50 * known):
-            assert module(far, far[:, :3]).max() < 0.1
+            assert module(far, probabilities(far)).max() < 0.1
 
     def test_one_at_a_time_as_in_a_batch(self, kind):
         module, (known, _) = fitted(kind), blobs(7, 2)
-        alone = torch.cat([module(x[None], x[None, :3]) for x in known])
-        assert torch.allclose(alone, module(known, known[:, :3]), atol=1e-6)
+        alone = torch.cat([module(x[None], probabilities(x[None])) for x in known])
+        assert torch.allclose(alone, module(known, probabilities(known)), atol=1e-6)
 
     def test_relabelling_the_classes_changes_nothing(self, kind):
         features, labels = blobs(300)
         held_out, _ = blobs(90, 1)
         order = torch.tensor([2, 0, 1])
         inverse = order.argsort()
-        other = Reliability.fit(
-            features, inverse[labels], held_out, held_out[:, :3][:, order], num_classes=3, kind=kind
-        )
-        assert torch.allclose(
-            other(held_out, held_out[:, :3][:, order]), fitted(kind)(held_out, held_out[:, :3]), atol=1e-5
-        )
+        other = Reliability.fit(features, inverse[labels], held_out, num_classes=3, kind=kind)
+        relabelled = other(held_out, probabilities(held_out)[:, order])
+        assert torch.allclose(relabelled, fitted(kind)(held_out, probabilities(held_out)), atol=1e-5)
 
     def test_compiled_shapes_and_precisions(self, kind):
         module, (known, _) = fitted(kind), blobs(9, 2)
-        exact = module(known.double(), known[:, :3].double())
+        exact = module(known.double(), probabilities(known).double())
         assert exact.dtype == torch.float64
-        assert torch.allclose(exact.float(), module(known, known[:, :3]), atol=1e-4)
-        half = module(known.bfloat16(), known[:, :3].bfloat16())
+        assert torch.allclose(exact.float(), module(known, probabilities(known)), atol=1e-4)
+        half = module(known.bfloat16(), probabilities(known).bfloat16())
         assert half.dtype == torch.float32
 
 
-@given(st.integers(0, 3), st.floats(0, 20), st.floats(0, 20))
-def test_farther_is_never_more_reliable(part, near, more):
+@given(st.integers(0, 2), st.floats(0, 20), st.floats(0, 20), st.floats(0.34, 1), st.floats(0, 1))
+def test_farther_is_never_more_reliable(part, near, more, confidence, share):
     module = fitted()
     distances = module.median.repeat(2, 1)
     distances[0, part] += near
     distances[1, part] += near + more
-    first, second = module.reliability_at(module.strangeness(distances))
+    rest = 1 - confidence
+    stated = torch.tensor([confidence, rest * share, rest * (1 - share)]).repeat(2, 1)
+    first, second = module.reliability_at(module.doubt(distances, stated))
+    assert second <= first
+
+
+@given(st.floats(0, 20), st.floats(0.34, 1), st.floats(0.34, 1))
+def test_less_certain_is_never_more_reliable(far, one, other):
+    module, certain = fitted(), max(one, other)
+    stated = torch.tensor([[p, (1 - p) / 2, (1 - p) / 2] for p in (certain, min(one, other))])
+    first, second = module.reliability_at(module.doubt(module.median.repeat(2, 1) + far, stated))
     assert second <= first
 
 
@@ -82,20 +94,30 @@ def test_by_hand():
     module.spread.fill_(2)
     module.offset.fill_(1)
     distances = torch.tensor([[1.0, 1.0], [3.0, 3.0], [5.0, 5.0], [0.0, 0.0]])
-    assert torch.equal(module.strangeness(distances), torch.tensor([0.0, 1.0, 3.0, 0.0]))
-    expected = 0.001 + 0.999 * torch.tensor([2.0, 0.0, -4.0, 2.0]).sigmoid()
-    assert torch.allclose(module.reliability_at(module.strangeness(distances)), expected)
+    even = torch.full((4, 2), 0.5)  # u = 1/2, so that log(4 u (1 − u)) = 0
+    assert torch.equal(module.doubt(distances, even), torch.tensor([0.0, 2.0, 6.0, 0.0]))
+    expected = 0.001 + 0.999 * torch.tensor([1.0, -1.0, -5.0, 1.0]).sigmoid()
+    assert torch.allclose(module.reliability_at(module.doubt(distances, even)), expected)
+
+
+def test_certainty_and_the_number_of_samples_by_hand():
+    # u = 1/10, so that √(4 u (1 − u)) = 0.6; a class with a quarter of the samples has n = 1/2.
+    module = Reliability("gaussians", 2, 2, 0)
+    module.support[:] = torch.tensor([1.0, 0.5]).log()
+    stated = torch.tensor([[0.9, 0.1], [0.1, 0.9]])
+    r = module.reliability_at(module.doubt(torch.zeros(2, 2), stated))
+    assert torch.allclose(r, 0.001 + 0.999 / (1 + torch.tensor([0.6, 1.2])))
 
 
 def test_the_distance_to_the_tenth_neighbour_and_to_the_nearest_mean():
     module, (known, _) = fitted(), blobs(5, 3)
     unit = nn.functional.normalize((known - module.centre) / module.scale)
-    found = module.distances(known, known[:, :3])
+    found = module.distances(known)
     neighbours = torch.cdist(unit, module.bank).sort(1).values[:, 9]
     assert torch.allclose(found[:, 0], neighbours, atol=1e-4)
     means = torch.cdist(unit @ module.whitening, module.means).amin(1)
     assert torch.allclose(found[:, 1], means, atol=1e-3)
-    assert torch.allclose(found[:, 2], -known[:, :3].amax(1))
+    assert torch.allclose(found[:, 2], ((known - module.centre) / module.scale).norm(dim=1).log(), atol=1e-5)
 
 
 def test_the_bank_has_a_size():
@@ -168,11 +190,11 @@ class TestErrors:
         features, labels = blobs(60)
         arguments = {"num_classes": 3}
         with pytest.raises(RandomSetError, match=r"too few validation samples.*got 5"):
-            Reliability.fit(features, labels, features[:5], features[:5], **arguments)
+            Reliability.fit(features, labels, features[:5], **arguments)
         with pytest.raises(RandomSetError, match="are equal"):
-            Reliability.fit(torch.ones(60, 8), labels, features, features, **arguments)
+            Reliability.fit(torch.ones(60, 8), labels, features, **arguments)
         with pytest.raises(RandomSetError, match="training samples are not finite"):
-            Reliability.fit(features / 0, labels, features, features, **arguments)
+            Reliability.fit(features / 0, labels, features, **arguments)
         with pytest.raises(ShapeError, match="wrong shape"):
             fitted()(features[:, :4], features)
         with pytest.raises(RandomSetError, match=r"unknown kind.*got far"):
@@ -180,5 +202,5 @@ class TestErrors:
 
     def test_a_class_without_samples(self):
         features, labels = blobs(60)
-        module = Reliability.fit(features, labels, features, features[:, :4], num_classes=4)
-        assert module(features, features[:, :4]).isfinite().all()
+        module = Reliability.fit(features, labels, features, num_classes=4)
+        assert module(features, features[:, :4].softmax(1)).isfinite().all()

@@ -91,7 +91,7 @@ def train(
         typer.Option(
             help="discount predictions unlike the training data: auto, neighbours, gaussians or none"
         ),
-    ] = "none",
+    ] = "auto",
     validation: Annotated[
         float | None,
         typer.Option(help="share or number of samples to validate on; default: 0.1, or as in the paper"),

@@ -201,11 +201,24 @@ class RandomSetNetwork(Classifier):
     ) -> RandomSet:
         """Predict one batch, with the calibration and the reliability unless they are switched off."""
         features = call_with(self.features, inputs)
-        logits = self.head(features)
+        return self.answer(features, calibrated=calibrated, discounted=discounted, repair=repair)
+
+    def answer(
+        self,
+        features: Tensor,
+        *,
+        calibrated: bool = True,
+        discounted: bool = True,
+        repair: Repair = "clip",
+    ) -> RandomSet:
+        """Return the random set that the head gives for features, discounted by the reliability."""
+        logits, reliability = self.head(features), self.reliability if discounted else None
+        if reliability is None:
+            return self.random_set(logits, calibrated=calibrated, repair=repair)
+        if calibrated:
+            logits = logits / reliability.sharpening.to(logits.dtype)
         answer = self.random_set(logits, calibrated=calibrated, repair=repair)
-        if not discounted or self.reliability is None:
-            return answer
-        return answer.discount(self.reliability(features, logits))
+        return answer.discount(reliability(features, answer.pignistic))
 
     def random_set(self, logits: Tensor, *, calibrated: bool = True, repair: Repair = "clip") -> RandomSet:
         """Convert belief logits of this network to a random set, not discounted."""
@@ -332,12 +345,7 @@ class _PignisticLogits(LogProbabilities):
     def forward(self, *inputs: Any, **named: Any) -> Tensor:
         """Return log BetP (B × N)."""
         network: Any = self.model
-        features = network.features(*inputs, **named)
-        logits = network.head(features)
-        answer = network.random_set(logits, calibrated=self.calibrated)
-        if network.reliability is not None:
-            answer = answer.discount(network.reliability(features, logits))
-        betp = answer.pignistic
+        betp = network.answer(network.features(*inputs, **named), calibrated=self.calibrated).pignistic
         return betp.clamp_min(torch.finfo(betp.dtype).tiny).log()
 
 

@@ -26,7 +26,7 @@ MIN_VALIDATION = 20
 """The smallest number of validation samples from which the scale of the distances can be estimated."""
 
 _PARTS = {
-    "auto": ("neighbours", "gaussians", "evidence", "length"),
+    "auto": ("neighbours", "gaussians", "length"),
     "neighbours": ("neighbours", "length"),
     "gaussians": ("gaussians", "length"),
 }
@@ -34,6 +34,7 @@ _NEIGHBOURS = 10
 _SHRINKAGE = 0.01  # of the covariance towards a multiple of the identity
 _SLOPE = 2.0
 _LOWEST = 1e-3  # the smallest r: below it, rounding would change the order of the classes
+_CERTAIN = 1e-6  # a smaller probability of an error counts as this one
 
 
 def check_reliability(kind: str | None) -> str:
@@ -53,23 +54,25 @@ def check_reliability(kind: str | None) -> str:
 class Reliability(nn.Module):
     """A reliability r ∈ (0, 1] for each prediction, by which it is discounted: m' = r m + (1 − r) m_Θ.
 
-    r = 0.001 + 0.999 / (1 + exp(2 (s − offset)))
+    r = 0.001 + 0.999 n / (n + exp(doubt − offset)) with n = √(n_c / n̄)
 
-    s = Σⱼ max(0, zⱼ) with zⱼ = (dⱼ − median) / (95 % quantile − median)
+    doubt = 2 s + ½ log(4 u (1 − u)) with s = max(0, z₁) + max(0, z₂) + max(0, z₃ − 1)²
 
-    Median and quantile are those of known validation inputs. The dⱼ grow with the distance of an input from
-    the training data. With h the features, each standardised, and u = h / ‖h‖:
+    Here n_c is the number of training samples of the predicted class, relative to the mean n̄ of all classes,
+    and u is the probability of an error that the prediction states itself, 1 − max BetP: a certain prediction
+    needs more distance to be doubted. The zⱼ = (dⱼ − median) / (95 % quantile − median), with the median and
+    the quantile of known validation inputs, compare distances dⱼ from the training data with usual ones. With
+    h the features, each standardised, and h' = h / ‖h‖:
 
-    - neighbours: the distance of u to its 10th nearest neighbour in a bank of training samples
-    - gaussians: the Mahalanobis distance of u to the nearest class mean, with a shared covariance
-    - evidence: the largest logit of a class, negated
-    - length: log ‖h‖, which counts only beyond the 95 % quantile
+    - d₁, neighbours: the distance of h' to its 10th nearest neighbour in a bank of training samples
+    - d₂, gaussians: the Mahalanobis distance of h' to the nearest class mean, with a shared covariance
+    - d₃, length: log ‖h‖, which counts only beyond the 95 % quantile
 
-    Every dⱼ can only lower r: an input that is farther by one of them, and not nearer by the others, is never
-    more reliable.
+    A distance can only lower r: an input that is farther by one of them, and not nearer by the others, is
+    never more reliable.
 
     Args:
-        kind: "auto" uses all four distances; "neighbours" and "gaussians" use that one and the length.
+        kind: "auto" uses all three distances; "neighbours" and "gaussians" use that one and the length.
         in_features: F, the number of features.
         num_classes: N.
         rows: the number of training samples in the bank.
@@ -83,7 +86,9 @@ class Reliability(nn.Module):
     means: Tensor
     median: Tensor
     spread: Tensor
+    support: Tensor
     offset: Tensor
+    sharpening: Tensor
     number: Tensor
 
     def __init__(self, kind: str, in_features: int, num_classes: int, rows: int) -> None:
@@ -94,22 +99,22 @@ class Reliability(nn.Module):
         parts = _PARTS[kind]
         rows = rows if "neighbours" in parts else 0
         width, classes = (in_features, num_classes) if "gaussians" in parts else (0, 0)
-        shapes: dict[str, tuple[int, ...]] = {
-            **{"centre": (in_features,), "scale": (in_features,), "bank": (rows, in_features)},
-            **{"whitening": (width, width), "means": (classes, width)},
-            **{"median": (len(parts),), "spread": (len(parts),), "offset": ()},
-        }
-        for name, shape in shapes.items():
-            self.register_buffer(
-                name, torch.ones(shape) if name in ("scale", "spread") else torch.zeros(shape)
-            )
-        self.register_buffer(
-            "number", torch.tensor(list(_PARTS).index(kind))
-        )  # identifies the kind in a state
+        self.register_buffer("centre", torch.zeros(in_features))
+        self.register_buffer("scale", torch.ones(in_features))
+        self.register_buffer("bank", torch.zeros(rows, in_features))
+        self.register_buffer("whitening", torch.zeros(width, width))
+        self.register_buffer("means", torch.zeros(classes, width))
+        self.register_buffer("median", torch.zeros(len(parts)))
+        self.register_buffer("spread", torch.ones(len(parts)))
+        self.register_buffer("support", torch.zeros(num_classes))  # log n of each class
+        self.register_buffer("offset", torch.zeros(()))
+        self.register_buffer("sharpening", torch.ones(()))  # the temperature of beliefs to be discounted
+        # Identifies the kind in a state dict.
+        self.register_buffer("number", torch.tensor(list(_PARTS).index(kind)))
 
     # -- prediction -----------------------------------------------------------------------------
 
-    def distances(self, features: Tensor, logits: Tensor) -> Tensor:
+    def distances(self, features: Tensor) -> Tensor:
         """Return the distances that the kind uses (B × J), larger for inputs less like the training data."""
         if features.shape[-1] != self.in_features:
             raise ShapeError(
@@ -122,32 +127,31 @@ class Reliability(nn.Module):
         length = standard.norm(dim=-1, keepdim=True).clamp_min(1e-12)
         unit = standard / length
         columns = []
-        for part in _PARTS[self.kind]:
-            if part == "neighbours":
-                nearest = (unit @ self.bank.to(exact).T).topk(min(_NEIGHBOURS, len(self.bank)), -1).values
-                columns.append((2 - 2 * nearest[..., -1]).clamp_min(0).sqrt())
-            elif part == "gaussians":
-                columns.append(_nearest_mean(unit @ self.whitening.to(exact), self.means.to(exact)))
-            elif part == "evidence":
-                columns.append(-logits[..., : self.num_classes].to(exact).amax(-1))
-            else:
-                columns.append(length.squeeze(-1).log())
-        return torch.stack(columns, -1)
+        if len(self.bank):
+            nearest = (unit @ self.bank.to(exact).T).topk(min(_NEIGHBOURS, len(self.bank)), -1).values
+            columns.append((2 - 2 * nearest[..., -1]).clamp_min(0).sqrt())
+        if len(self.means):
+            columns.append(_nearest_mean(unit @ self.whitening.to(exact), self.means.to(exact)))
+        return torch.stack([*columns, length.squeeze(-1).log()], -1)
 
-    def strangeness(self, distances: Tensor) -> Tensor:
-        """Return s (B), the sum of the standardised distances (B × J) above those of usual inputs."""
+    def doubt(self, distances: Tensor, probabilities: Tensor) -> Tensor:
+        """Return the doubt (B) about predictions, from distances (B × J) and probabilities (B × N)."""
         z = (distances - self.median.to(distances.dtype)) / self.spread.to(distances.dtype)
-        start = torch.tensor([float(part == "length") for part in _PARTS[self.kind]], device=z.device)
-        return (z - start.to(z.dtype)).clamp_min(0).sum(-1)
+        strange = z[..., :-1].clamp_min(0).sum(-1) + (z[..., -1] - 1).clamp_min(0).square()
+        confidence, labels = probabilities.to(distances.dtype).max(-1)
+        error = (1 - confidence).clamp(_CERTAIN, 0.5)
+        return (
+            _SLOPE * strange + (4 * error * (1 - error)).log() / 2 - self.support.to(distances.dtype)[labels]
+        )
 
-    def forward(self, features: Tensor, logits: Tensor) -> Tensor:
-        """Return r (B) for features (B × F) and logits (B × outputs, those of the classes first)."""
-        return self.reliability_at(self.strangeness(self.distances(features, logits)))
+    def reliability_at(self, doubt: Tensor, offset: float | None = None) -> Tensor:
+        """Return r (B) for a doubt (B), with the module's offset or another one."""
+        start = self.offset.to(doubt.dtype) if offset is None else offset
+        return _LOWEST + (1 - _LOWEST) * torch.sigmoid(start - doubt)
 
-    def reliability_at(self, strangeness: Tensor, offset: float | None = None) -> Tensor:
-        """Return r (B) for s (B), with the module's offset or another one."""
-        start = self.offset.to(strangeness.dtype) if offset is None else offset
-        return _LOWEST + (1 - _LOWEST) * torch.sigmoid(_SLOPE * (start - strangeness))
+    def forward(self, features: Tensor, probabilities: Tensor) -> Tensor:
+        """Return r (B) for features (B × F) and class probabilities (B × N)."""
+        return self.reliability_at(self.doubt(self.distances(features), probabilities))
 
     # -- fitting --------------------------------------------------------------------------------
 
@@ -158,15 +162,14 @@ class Reliability(nn.Module):
         features: Tensor,
         labels: Tensor,
         val_features: Tensor,
-        val_logits: Tensor,
         *,
         num_classes: int,
         kind: str = "auto",
         max_bytes: int = 16 * 2**20,
     ) -> Reliability:
-        """Fit to features (n × F) and class labels (n) of training samples, and to validation samples.
+        """Fit to features (n × F) and class labels (n) of training samples, and to validation features.
 
-        The offset is such that all validation samples have r > 0.98; `fit_reliability` lowers it as far as
+        The offset is such that every validation sample has r > 0.98; `fit_reliability` lowers it as far as
         their likelihood and calibration allow.
         """
         _check(features, val_features, kind)
@@ -181,11 +184,12 @@ class Reliability(nn.Module):
             module.bank.copy_(unit[stratified(labels, rows)])
         if len(module.means):
             _fit_gaussians(module, unit, labels)
-        distances = module.distances(val_features, val_logits).double()
+        distances = module.distances(val_features).double()
         middle, high = distances.quantile(0.5, 0), distances.quantile(0.95, 0)
         module.median.copy_(middle)
         module.spread.copy_((high - middle).clamp_min(1e-6))
-        module.offset.copy_(module.strangeness(distances).max() + 2)
+        uncertain = distances.new_full((len(distances), num_classes), 1 / num_classes)
+        module.offset.copy_(module.doubt(distances, uncertain).max() + 4)
         return module
 
     # -- files ----------------------------------------------------------------------------------

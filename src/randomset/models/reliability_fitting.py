@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -11,10 +12,9 @@ from torch import Tensor
 
 from randomset._core.batches import as_floating, call_with, evaluating, labelled_batches, moved, split_batch
 from randomset._core.progress import progress_bar
-from randomset.belief.random_set import RandomSet
 from randomset.errors import LabelError, RandomSetError
 from randomset.models.reliability import Reliability, check_reliability, stratified
-from randomset.models.temperature import label_shares, measured
+from randomset.models.temperature import MAX_CHANGED, label_shares, measured
 
 if TYPE_CHECKING:
     from randomset.models.random_set import RandomSetNetwork
@@ -23,6 +23,12 @@ __all__ = ["ReliabilityReport", "Reservoir", "fit_reliability"]
 
 _MAX_NLL, _MAX_ECE = 1.01, 0.003
 """What a reliability may cost on the validation data: the NLL times this, the ECE plus this."""
+
+_PER_SAMPLE = 0.3
+"""What it may further cost over all validation samples, since a few of them cannot show an NLL near 0."""
+
+_SHARPENINGS = 1.0, 0.95, 0.9, 0.85, 0.8, 0.7
+_PRIOR_STD = 0.25  # of the logarithm of the sharpening, as of a temperature's
 
 _SAMPLES = 4
 """Training samples to fit the Gaussians to, as a multiple of those in the bank."""
@@ -64,8 +70,10 @@ def fit_reliability(
     """Fit how well the training data support a prediction, and store it in the network.
 
     `predict` then discounts every prediction by its reliability: inputs unlike the training data get most of
-    their mass on Θ. The offset is the lowest at which the likelihood and the calibration error of known
-    validation inputs hardly change; calibrate the network first.
+    their mass on Θ. A discount makes every prediction less confident, so beliefs to be discounted are
+    sharpened first. The two are fitted together: the offset is the lowest at which the likelihood and the
+    calibration error of known validation inputs hardly change, with the sharpening that suits it best.
+    Calibrate the network first.
 
     Args:
         network: a trained network.
@@ -82,12 +90,14 @@ def fit_reliability(
             "nothing to fit", got='the kind "none"', remedy="Set network.reliability = None to remove it"
         )
     rows = max(1, max_bytes // (4 * network.in_features))
-    reservoir = Reservoir(_SAMPLES * rows)
+    reservoir, counts = Reservoir(_SAMPLES * rows), torch.zeros(network.num_classes, device=network.device)
     with evaluating(network), progress_bar("reliability", None, progress) as advance:
         for features, logits, shares in _outputs(network, train, batch_size, ignore_index):
             alone = shares.sum(1) == shares.amax(1)  # one class; for a set of them, the predicted one
             predicted = logits[:, : network.num_classes].argmax(1)
-            reservoir.add(features, torch.where(alone, shares.argmax(1), predicted))
+            labels = torch.where(alone, shares.argmax(1), predicted)
+            reservoir.add(features, labels)
+            counts += labels.bincount(minlength=network.num_classes)
             advance(1)
         held_out = list(_outputs(network, val, batch_size, ignore_index))
     if not held_out:
@@ -98,39 +108,66 @@ def fit_reliability(
         training.to(features.device),
         labels.to(features.device),
         features,
-        logits,
         num_classes=network.num_classes,
         kind=kind,
         max_bytes=max_bytes,
     )
-    plain = network.random_set(logits.double())
-    before = measured(plain.pignistic, target)
-    _choose_offset(fitted, fitted.distances(features, logits).double(), plain, target)
-    reliability = fitted(features, logits).double()
-    after = measured(plain.discount(reliability).pignistic, target)
+    fitted.support.copy_(_support(counts.to(features.device)))
+    logits = logits.double()
+    before = measured(network.random_set(logits).pignistic, target)
+    after, mean = _choose(fitted, fitted.distances(features).double(), network, logits, target)
     network.reliability = fitted.to(network.device)
     return ReliabilityReport(
-        *(kind, len(fitted.bank), len(features), float(reliability.mean())),
+        *(kind, len(fitted.bank), len(features), mean),
         nll=(before[0], after[0]),
         ece=(before[1], after[1]),
     )
 
 
-def _choose_offset(fitted: Reliability, distances: Tensor, plain: RandomSet, target: Tensor) -> None:
-    """Choose the lowest offset, by bisection, that keeps the NLL and ECE of known samples."""
-    strangeness = fitted.strangeness(distances)
-    nll, ece, _ = measured(plain.pignistic, target)
+def _support(counts: Tensor) -> Tensor:
+    """Return log √(n_c / n̄) for the number of training samples of each class."""
+    counts = counts.double().clamp_min(1)
+    return (counts / counts.mean()).log() / 2
 
-    def harmless(offset: float) -> bool:
-        probabilities = plain.discount(fitted.reliability_at(strangeness, offset)).pignistic
-        new = measured(probabilities, target)
-        return new[0] <= _MAX_NLL * nll and new[1] <= ece + _MAX_ECE
 
-    low, high = 0.0, float(strangeness.max()) + 10.0
-    for _ in range(20):
+def _choose(
+    fitted: Reliability, distances: Tensor, network: RandomSetNetwork, logits: Tensor, target: Tensor
+) -> tuple[tuple[float, float, float], float]:
+    """Choose sharpening and offset; return NLL, ECE and accuracy with them, and the mean reliability."""
+    plain = network.random_set(logits).pignistic
+    nll, ece, _ = measured(plain, target)
+    allowed = _MAX_NLL * nll + _PER_SAMPLE / len(target)
+    candidates = []
+    for sharpening in _SHARPENINGS:
+        sharp = network.random_set(logits / sharpening).pignistic
+        changed = int((sharp.argmax(1) != plain.argmax(1)).sum())
+        if changed <= max(MAX_CHANGED[0], MAX_CHANGED[1] * len(target)):
+            prior = math.log(sharpening) ** 2 / (2 * _PRIOR_STD**2 * len(target))
+            candidates.append((sharpening, prior, sharp, fitted.doubt(distances, sharp)))
+
+    def best(offset: float) -> tuple[float, float, tuple[float, float, float], float] | None:
+        """Return the best sharpening for an offset, None if none keeps likelihood and calibration."""
+        found = []
+        for sharpening, prior, sharp, doubt in candidates:
+            r = fitted.reliability_at(doubt, offset)
+            discounted = r[:, None] * sharp + (1 - r[:, None]) / sharp.shape[1]
+            new = measured(discounted, target)
+            if new[0] <= allowed and new[1] <= ece + _MAX_ECE:
+                found.append((new[0] + prior, sharpening, new, float(r.mean())))
+        return min(found) if found else None
+
+    low, high = -10.0, float(candidates[0][-1].max()) + 10.0
+    for _ in range(16):
         middle = (low + high) / 2
-        low, high = (low, middle) if harmless(middle) else (middle, high)
+        low, high = (low, middle) if best(middle) else (middle, high)
+    chosen = best(high)
+    if chosen is None:
+        raise RandomSetError(
+            "no reliability keeps the likelihood of the validation data", got=f"NLL {nll:.4g}, ECE {ece:.4g}"
+        )
     fitted.offset.fill_(high)
+    fitted.sharpening.fill_(chosen[1])
+    return chosen[2], chosen[3]
 
 
 def _outputs(

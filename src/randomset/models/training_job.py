@@ -68,7 +68,7 @@ class TrainingJob(Protocol):
         loss: nn.Module | None = None,
         recipe: Any = None,
         folder: str = "",
-        reliability: str = "none",
+        reliability: str = "auto",
     ) -> Any:
         """Train a model on the training data by the configured recipe, in a folder within the run's."""
 

@@ -43,7 +43,7 @@ class TrainConfig:
     hidden: tuple[int, ...] = ()
     alpha: float = 1e-3
     beta: float = 1e-3
-    reliability: str = "none"
+    reliability: str = "auto"
     recipe: str = "fast"
     epochs: int | None = None
     first_epochs: int | None = None
@@ -135,7 +135,7 @@ class TrainConfig:
             if not isinstance(getattr(self, name), bool):
                 raise RandomSetError(f"{name} must be true or false", got=getattr(self, name))
         check_reducer(self.reducer)
-        if check_reliability(self.reliability) != "none" and self.method != "rsnn":
+        if check_reliability(self.reliability) not in ("auto", "none") and self.method != "rsnn":
             raise RandomSetError(
                 "only random-set networks have a reliability",
                 got=f"reliability {self.reliability} with the method {self.method}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import warnings
@@ -42,6 +43,8 @@ from randomset.training.resuming import checked_checkpoint, find_checkpoint
 
 __all__ = ["fit"]
 
+logger = logging.getLogger("randomset.training")
+
 
 @locks_out_folder
 def fit(
@@ -59,7 +62,7 @@ def fit(
     resume: bool | str | os.PathLike[str] = False,
     keep: Literal["last", "best"] = "last",
     calibrated: bool | None = None,
-    reliability: str = "none",
+    reliability: str = "auto",
     checkpoint_steps: int | None = None,
     checkpoint_minutes: float = 5.0,
     workers: int | None = None,
@@ -90,7 +93,8 @@ def fit(
         calibrated: whether to calibrate the network on the validation data afterwards; by default, for
             random-set networks with validation data.
         reliability: for random-set networks, how well the training data support a prediction, by which it is
-            discounted: "auto", "neighbours" or "gaussians" (see `randomset.models.Reliability`), or "none".
+            discounted: "auto" where there are enough validation data, "neighbours" or "gaussians" (see
+            `randomset.models.Reliability`), or "none".
         checkpoint_steps: batches between two checkpoints within an epoch; by default, by time.
         checkpoint_minutes: minutes between two checkpoints within an epoch.
         workers: processes that read a data set; by default two, on systems where this is safe.
@@ -115,7 +119,8 @@ def fit(
                 remedy="Pass one, such as loss=nn.CrossEntropyLoss()",
             )
         loss = network.default_loss()  # type: ignore[operator]
-    if check_reliability(reliability) != "none" and not hasattr(network, "fit_reliability"):
+    insists = check_reliability(reliability) not in ("auto", "none")
+    if insists and not hasattr(network, "fit_reliability"):
         raise RandomSetError(
             "only random-set networks have a reliability", got=f"{type(network).__name__}, {reliability}"
         )
@@ -128,7 +133,7 @@ def fit(
     data = _data(train, val, plan, seed, usual_workers(train) if workers is None else workers)
     loader = data.get("train_dataloaders")
     validated = val is not None or _has_validation(train)
-    if not validated and (keep == "best" or calibrated or reliability != "none"):
+    if not validated and (keep == "best" or calibrated or insists):
         raise RandomSetError(
             "no validation data given",
             got=f"keep={keep!r}, calibrated={calibrated}, reliability={reliability!r}",
@@ -206,9 +211,9 @@ def fit(
         held_out = data["val_dataloaders"] if val is not None else train.val_dataloader()
         calibration = _calibrated(network, held_out, loss, progress, insist=bool(calibrated))
     support = None
-    if reliability != "none":
+    if validated and reliability != "none" and hasattr(network, "fit_reliability"):
         held_out = data["val_dataloaders"] if val is not None else train.val_dataloader()
-        support = _supported(network, train, held_out, loss, progress, reliability)
+        support = _supported(network, train, held_out, loss, progress, reliability, insist=insists)
     report = FitReport(history, folder, calibration, plan.epochs, keep, support)
     _warn_of_divergence(history, engine.first_loss)
     if isinstance(network, Classifier):
@@ -306,8 +311,15 @@ def _calibrated(
 
 
 def _supported(
-    network: Any, train: Any, held_out: Any, loss: nn.Module, progress: bool | None, kind: str
-) -> ReliabilityReport:
+    network: Any,
+    train: Any,
+    held_out: Any,
+    loss: nn.Module,
+    progress: bool | None,
+    kind: str,
+    *,
+    insist: bool,
+) -> ReliabilityReport | None:
     """Fit the reliability to all data in every process, so that all get the same."""
     import lightning
 
@@ -315,7 +327,13 @@ def _supported(
         held_out.shared = False
     seen = train.train_dataloader() if isinstance(train, lightning.LightningDataModule) else train
     ignored = getattr(loss, "ignore_index", -100)
-    return network.fit_reliability(seen, held_out, kind=kind, ignore_index=ignored, progress=progress)
+    try:
+        return network.fit_reliability(seen, held_out, kind=kind, ignore_index=ignored, progress=progress)
+    except RandomSetError as error:
+        if insist:
+            raise
+        logger.info("No reliability was fitted: %s", error)
+        return None
 
 
 def _checkpoint_folder(folder: Path, resume: Any) -> Path:

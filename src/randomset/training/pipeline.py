@@ -178,7 +178,7 @@ class Job:
         loss: nn.Module | None = None,
         recipe: Any = None,
         folder: str = "",
-        reliability: str = "none",
+        reliability: str = "auto",
     ) -> FitReport:
         """Train a model on the training data by the configured recipe, in a folder within the run's."""
         out = None if self.out is None else self.out / folder
