@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from randomset._core.files import check_writable
-from randomset._core.locks import lock_folder
+from randomset._core.files import check_writable, lock_folder
 from randomset._core.torchvision import import_torchvision_first
 from randomset.cli import main
 from randomset.cli.checks import check_drawing

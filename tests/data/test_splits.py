@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from randomset._core.labels import stratified_parts
+from randomset._core.checks import stratified_parts
 from randomset.data import load_source
 from randomset.data.sources import Source
 from randomset.data.splits import Parts, fingerprint, sample_digests, unseen, usual_shares

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from randomset._core.locks import lock_folder
+from randomset._core.files import lock_folder
 from randomset.errors import RandomSetError
 from randomset.runs import Run
 from randomset.runs.evaluation import evaluate_run

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import torch
 
+from randomset._core.checks import checked_classes
 from randomset._core.files import check_version, expanded, replacing
-from randomset._core.labels import checked_classes
 from randomset.belief.focal_sets import FocalSets, Members, braces, checked_set
 from randomset.errors import BudgetError, FileFormatError
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from randomset._core.progress import progress_bar
+from randomset._core.batches import progress_bar
 from randomset.budgeting.gaussians import Floats
 from randomset.errors import RandomSetError
 

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
 
 import numpy as np
 
-from randomset._core.checks import checked_features, is_number, is_whole
-from randomset._core.labels import encoded_labels
-from randomset._core.progress import progress_bar
+from randomset._core.batches import progress_bar
+from randomset._core.checks import checked_features, encoded_labels, is_number, is_whole
 from randomset.belief.budget import Budget
 from randomset.budgeting.features import features_and_labels
 from randomset.budgeting.gaussians import (

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler
 
-from randomset._core.batches import call_with, evaluating, flat_features, moved, split_batch
-from randomset._core.progress import progress_bar
+from randomset._core.batches import call_with, evaluating, flat_features, moved, progress_bar, split_batch
 from randomset._core.torchvision import import_torchvision_first
 from randomset.errors import LabelError, MissingPackageError, RandomSetError, ShapeError
 

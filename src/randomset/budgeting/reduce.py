@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from randomset._core.progress import progress_bar
+from randomset._core.batches import progress_bar
 from randomset.budgeting.autoencoder import Autoencoder
 from randomset.budgeting.gaussians import Floats
 from randomset.errors import MissingPackageError, RandomSetError

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
 
-from randomset._core.labels import encoded_labels
+from randomset._core.checks import encoded_labels
 from randomset.belief.budget import Budget
 from randomset.budgeting.drift import drift_p_values, least_points, level_of_look, moments
 from randomset.budgeting.gaussians import ClassGaussians, Floats

@@ -7,8 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from randomset._core.files import check_writable
-from randomset._core.locks import lock_folder
+from randomset._core.files import check_writable, lock_folder
 from randomset.cli.checks import check_at_least_one, check_drawing, named_sources, number_or_auto
 from randomset.data.splits import usual_shares
 from randomset.errors import RandomSetError

@@ -17,8 +17,7 @@ import torch
 import typer
 from torch import Tensor
 
-from randomset._core.files import check_writable, replacing
-from randomset._core.locks import lock_folder
+from randomset._core.files import check_writable, lock_folder, replacing
 from randomset.belief.random_set import RandomSet
 from randomset.cli.checks import check_at_least_one, check_drawing
 from randomset.cli.report import report

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
-from randomset._core.batches import usual_workers
-from randomset._core.progress import progress_bar
+from randomset._core.batches import progress_bar, usual_workers
 from randomset.data.images import pixels_from_pil
 from randomset.data.tables import LABELS, TEXTS, named_column
 from randomset.errors import RandomSetError, ShapeError

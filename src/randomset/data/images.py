@@ -17,8 +17,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from randomset._core.batches import progress_bar
 from randomset._core.files import replacing
-from randomset._core.progress import progress_bar
 from randomset.data.arrays import LARGE
 from randomset.data.catalogue import data_folder
 from randomset.errors import FileFormatError, MissingPackageError, RandomSetError

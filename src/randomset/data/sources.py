@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from randomset._core.labels import encoded_labels, stratified_parts
+from randomset._core.checks import encoded_labels, stratified_parts
 from randomset.data.arrays import images_from_array, inputs_from_arrays, read_arrays, read_idx
 from randomset.data.catalogue import KNOWN, files_of
 from randomset.data.datasets import HuggingFaceDataset, is_huggingface, read_dataset

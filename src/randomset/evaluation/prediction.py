@@ -12,9 +12,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
-from randomset._core.checks import is_whole
-from randomset._core.labels import encoded_labels
-from randomset._core.progress import progress_bar
+from randomset._core.batches import progress_bar
+from randomset._core.checks import encoded_labels, is_whole
 from randomset._core.torchvision import import_torchvision_first
 from randomset.backbones.inputs import InputSpec
 from randomset.data.datasets import class_names, is_huggingface

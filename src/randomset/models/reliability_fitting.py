@@ -9,8 +9,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from randomset._core.batches import as_floating, call_with, evaluating, labelled_batches, moved, split_batch
-from randomset._core.progress import progress_bar
+from randomset._core.batches import (
+    as_floating,
+    call_with,
+    evaluating,
+    labelled_batches,
+    moved,
+    progress_bar,
+    split_batch,
+)
 from randomset.belief.random_set import RandomSet
 from randomset.errors import LabelError, RandomSetError
 from randomset.models.reliability import Reliability, check_reliability, stratified

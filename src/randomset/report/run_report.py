@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from randomset._core.checks import is_number
-from randomset._core.files import check_version, check_writable
-from randomset._core.locks import lock_folder
+from randomset._core.files import check_version, check_writable, lock_folder
 from randomset.backbones.hugging_face import load_tokenizer
 from randomset.belief.budget import Budget
 from randomset.belief.focal_sets import braces

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from randomset._core.files import expanded
-from randomset._core.locks import lock_folder
+from randomset._core.files import expanded, lock_folder
 from randomset.data.sources import Source
 from randomset.evaluation.evaluator import evaluate
 from randomset.evaluation.result import Evaluation

@@ -9,8 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from randomset._core.files import expanded
-from randomset._core.locks import lock_folder
+from randomset._core.files import expanded, lock_folder
 from randomset.data.sources import Source
 from randomset.errors import FileFormatError
 from randomset.evaluation.prediction import predictions_of

@@ -14,8 +14,7 @@ from typing import Any
 import torch
 
 from randomset._core.checks import is_number
-from randomset._core.files import expanded, read_document, write_document
-from randomset._core.locks import lock_folder
+from randomset._core.files import expanded, lock_folder, read_document, write_document
 from randomset.data.sources import load_source
 from randomset.data.splits import fingerprint
 from randomset.errors import FileFormatError, RandomSetError, ShapeError

@@ -12,9 +12,8 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from randomset._core.batches import usual_workers
-from randomset._core.locks import locks_out_folder
-from randomset._core.progress import on_terminal
+from randomset._core.batches import on_terminal, usual_workers
+from randomset._core.files import locks_out_folder
 from randomset._core.torchvision import import_torchvision_first
 from randomset.errors import (
     FileFormatError,
