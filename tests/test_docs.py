@@ -55,7 +55,7 @@ def test_every_public_function_shows_a_run_example(thing):
     text = inspect.getdoc(thing) or ""
     assert text, "no docstring"
     if inspect.isfunction(thing) and thing.__module__.startswith("randomset.belief"):
-        helpers = ("operators", "sums", "storage", "text", "flow")  # inner workings
+        helpers = ("operators", "sums", "storage", "text")  # inner workings
         if thing.__module__.rsplit(".", 1)[-1] not in helpers:
             assert ">>>" in text, "no example"
 

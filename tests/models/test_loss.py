@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from randomset import Budget, NormalisedMassLoss, RandomSet, RandomSetLoss
-from randomset.belief.labels import belief_from_classes
-from randomset.belief.transforms import belief_from_mass, mass_from_belief
+from randomset.belief.transforms import belief_from_classes, belief_from_mass, mass_from_belief
 from randomset.errors import RandomSetError, ShapeError
 from tests import oracles
 from tests.strategies import budgets, random_budget, random_mass, seeds

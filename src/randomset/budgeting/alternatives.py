@@ -14,7 +14,7 @@ from torch import Tensor
 from randomset._core.checks import checked_classes, is_whole
 from randomset.belief.budget import Budget
 from randomset.budgeting.gaussians import Floats
-from randomset.budgeting.num_sets import check_num_sets, knee
+from randomset.budgeting.overlap import check_num_sets, knee
 from randomset.budgeting.search import Focal, Patterns, best_sets
 from randomset.errors import BudgetError, RandomSetWarning, ShapeError
 

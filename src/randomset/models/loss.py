@@ -9,15 +9,15 @@ import torch
 from torch import Tensor, nn
 
 from randomset.belief.budget import Budget
-from randomset.belief.labels import (
+from randomset.belief.operators import BudgetOperators
+from randomset.belief.sums import over_sets
+from randomset.belief.transforms import (
     belief_from_classes,
     belief_from_label_masses,
     belief_from_label_sets,
+    belief_from_mass,
     belief_from_probabilities,
 )
-from randomset.belief.operators import BudgetOperators
-from randomset.belief.sums import over_sets
-from randomset.belief.transforms import belief_from_mass
 from randomset.errors import LabelError, RandomSetError, ShapeError
 
 if TYPE_CHECKING:

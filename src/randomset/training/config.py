@@ -12,7 +12,7 @@ from typing import Literal
 import randomset
 from randomset._core.checks import is_number, is_whole
 from randomset._core.files import expanded, read_document, write_document
-from randomset.budgeting.num_sets import check_num_sets
+from randomset.budgeting.overlap import check_num_sets
 from randomset.budgeting.reduce import check_reducer
 from randomset.errors import FileFormatError, RandomSetError
 from randomset.models.registry import classifier_class
