@@ -7,7 +7,7 @@ from torch.utils.data import TensorDataset
 
 import randomset as rs
 from randomset import backbones
-from randomset.models.calibration_error import calibration_error
+from randomset.models.prediction import calibration_error
 from tests.training.conftest import BUDGET, network, quick
 
 

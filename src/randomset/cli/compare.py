@@ -12,7 +12,7 @@ from randomset.cli.checks import check_at_least_one, check_drawing, named_source
 from randomset.data.splits import usual_shares
 from randomset.errors import RandomSetError
 from randomset.evaluation import Evaluation
-from randomset.models.registry import methods as known_methods
+from randomset.models.storage import methods as known_methods
 from randomset.report.detection_figures import draw_comparison
 from randomset.report.evaluation_figures import draw_all
 from randomset.report.html import comparison_report, write_report

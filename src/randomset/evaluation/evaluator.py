@@ -25,7 +25,7 @@ from randomset.evaluation.sections import (
     test_section,
     threshold_section,
 )
-from randomset.models.threshold import Threshold
+from randomset.models.prediction import Threshold
 
 __all__ = ["evaluate"]
 

@@ -23,8 +23,7 @@ from randomset.evaluation.metrics import (
     top_accuracy,
 )
 from randomset.evaluation.prediction import Outcome
-from randomset.models.calibration_error import reliability_diagram
-from randomset.models.threshold import Threshold
+from randomset.models.prediction import Threshold, reliability_diagram
 
 __all__ = [
     "RANKS",

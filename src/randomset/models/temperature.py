@@ -22,7 +22,7 @@ from randomset._core.batches import (
 from randomset.belief.random_set import RandomSet
 from randomset.errors import LabelError, RandomSetError
 from randomset.models.calibration import BeliefTemperature, Calibration, PignisticTemperature
-from randomset.models.calibration_error import calibration_error
+from randomset.models.prediction import calibration_error
 
 if TYPE_CHECKING:
     from randomset.models.base import Classifier

@@ -21,7 +21,7 @@ from randomset.data.images import png_from_image
 from randomset.data.sources import Source
 from randomset.errors import FileFormatError, RandomSetError
 from randomset.evaluation.result import Evaluation
-from randomset.models.threshold import Threshold
+from randomset.models.prediction import Threshold
 from randomset.report.charts import correct_predictions
 from randomset.report.html import evaluation_report, write_report
 from randomset.runs.data import TOKENIZER, drawn, measured_inputs

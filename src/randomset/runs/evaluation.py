@@ -13,7 +13,7 @@ from randomset.data.sources import Source
 from randomset.evaluation.evaluator import evaluate
 from randomset.evaluation.result import Evaluation
 from randomset.evaluation.robustness import EPSILONS, NOISE, ROTATION
-from randomset.models.threshold import Threshold
+from randomset.models.prediction import Threshold
 from randomset.runs.data import NetworkInputs, drawn, measured_inputs, own_data
 
 if TYPE_CHECKING:

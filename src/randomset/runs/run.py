@@ -17,7 +17,7 @@ from randomset.evaluation.predictor import Prediction, as_predictor
 from randomset.evaluation.result import Evaluation
 from randomset.models import load as load_model
 from randomset.models.base import Classifier
-from randomset.models.threshold import Threshold
+from randomset.models.prediction import Threshold
 from randomset.runs.data import HeldOut, NetworkInputs, own_data
 from randomset.runs.evaluation import evaluate_run
 from randomset.runs.training import seconds_of, train_run

@@ -21,7 +21,7 @@ from randomset.errors import FileFormatError, RandomSetError, ShapeError
 from randomset.evaluation.comparison import Comparison
 from randomset.evaluation.metrics import in_turns
 from randomset.evaluation.result import Evaluation
-from randomset.models.registry import classifier_class, methods
+from randomset.models.storage import classifier_class, methods
 from randomset.runs.data import resolved
 from randomset.runs.evaluation import evaluate_run
 from randomset.runs.run import Run

@@ -24,9 +24,7 @@ from randomset.data.splits import Parts
 from randomset.errors import MissingPackageError, RandomSetError, WriteError
 from randomset.models import load as load_model
 from randomset.models.base import Classifier
-from randomset.models.calibration_error import calibration_error
-from randomset.models.prediction import Prediction
-from randomset.models.threshold import Threshold
+from randomset.models.prediction import Prediction, Threshold, calibration_error
 from randomset.runs.data import TOKENIZER
 from randomset.training.config import TrainConfig
 from randomset.training.pipeline import train

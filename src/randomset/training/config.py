@@ -15,8 +15,8 @@ from randomset._core.files import expanded, read_document, write_document
 from randomset.budgeting.overlap import check_num_sets
 from randomset.budgeting.reduce import check_reducer
 from randomset.errors import FileFormatError, RandomSetError
-from randomset.models.registry import classifier_class
 from randomset.models.reliability import check_reliability
+from randomset.models.storage import classifier_class
 from randomset.training.recipe import Recipe
 
 __all__ = ["TrainConfig"]

@@ -16,7 +16,7 @@ from torchmetrics import MeanMetric
 from randomset._core.batches import as_floating, call_with, feature_tensor, split_batch
 from randomset.backbones.inputs import InputSpec
 from randomset.errors import LabelError, RandomSetError, ShapeError
-from randomset.models.calibration_error import NUM_BINS, calibration_gaps
+from randomset.models.prediction import NUM_BINS, calibration_gaps
 from randomset.training.loaders import seed_everything, seed_from
 from randomset.training.recipe import Recipe, shifted_and_flipped
 

@@ -21,7 +21,7 @@ from randomset.backbones.inputs import InputSpec
 from randomset.belief.budget import Budget
 from randomset.errors import RandomSetError
 from randomset.models.base import Classifier
-from randomset.models.registry import classifier_class
+from randomset.models.storage import classifier_class
 from randomset.training.config import TrainConfig
 from randomset.training.fitting import fit
 from randomset.training.loaders import EpochLoader, seed_from
