@@ -23,7 +23,7 @@ from randomset.training import TrainConfig, train
 
 if TYPE_CHECKING:
     from randomset.belief.budget import Budget
-    from randomset.training.report import FitReport
+    from randomset.training.resuming import FitReport
 
 __all__ = ["RandomSetClassifier"]
 

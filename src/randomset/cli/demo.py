@@ -26,7 +26,7 @@ from randomset.errors import RandomSetError
 from randomset.evaluation import Evaluation
 from randomset.runs import Run
 from randomset.training.config import TrainConfig
-from randomset.training.report import TrainingStopped
+from randomset.training.resuming import TrainingStopped
 
 __all__ = ["demo", "quiet"]
 

@@ -16,7 +16,7 @@ from randomset.errors import FileFormatError, RandomSetError
 from randomset.runs import Run
 from randomset.runs.data import resolved
 from randomset.training.config import TrainConfig
-from randomset.training.report import TrainingStopped
+from randomset.training.resuming import TrainingStopped
 
 __all__ = ["train"]
 

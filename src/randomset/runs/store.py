@@ -23,8 +23,7 @@ from randomset.evaluation.metrics import in_turns
 from randomset.evaluation.result import Evaluation
 from randomset.models.storage import classifier_class, methods
 from randomset.runs.data import resolved
-from randomset.runs.evaluation import evaluate_run
-from randomset.runs.run import Run
+from randomset.runs.run import Run, evaluate_run
 from randomset.runs.training import train_run
 from randomset.training.config import TrainConfig
 

@@ -35,7 +35,7 @@ from randomset.training.preparation import (
     scaled_features,
     spec_for,
 )
-from randomset.training.report import FitReport
+from randomset.training.resuming import FitReport
 
 if TYPE_CHECKING:
     from randomset.budgeting.budgeter import Budgeter
