@@ -9,8 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from randomset.evaluation.inputs import Feed, digests_of
-from randomset.evaluation.predictor import Predictor
+from randomset.evaluation.predictor import Feed, Predictor, digests_of
 
 __all__ = ["BatchPredictor"]
 

@@ -16,11 +16,9 @@ from randomset._core.batches import progress_bar
 from randomset._core.checks import encoded_labels, is_whole
 from randomset._core.torchvision import import_torchvision_first
 from randomset.backbones.inputs import InputSpec
-from randomset.data.datasets import class_names, is_huggingface
-from randomset.data.sources import Source, load_source
+from randomset.data.sources import Source, class_names, is_huggingface, load_source
 from randomset.errors import InvalidBeliefError, LabelError, MissingPackageError, RandomSetError, ShapeError
-from randomset.evaluation.inputs import Feed, Rows, batches_of, count_of, digests_of
-from randomset.evaluation.predictor import Prediction, Predictor
+from randomset.evaluation.predictor import Feed, Prediction, Predictor, Rows, batches_of, count_of, digests_of
 
 __all__ = ["Outcome", "predictions_of"]
 
@@ -56,6 +54,28 @@ class Outcome:
             remarks=(*self.remarks, remark),
             left_out=tuple(out.nonzero()[:, 0].tolist()),
         )
+
+    def apart_from(self, tested: Outcome) -> Outcome:
+        """Return a copy without the inputs that also occur in the test data; raise if there are many of them.
+
+        If test inputs contain duplicates, as tables of small integers do, matches may be coincidental.
+        """
+        known = set(tested.digests.tolist()) - {0}
+        same = torch.tensor([digest in known for digest in self.digests.tolist()])
+        count = int(same.sum())
+        if not count:
+            return self
+        if len(known) < 0.99 * len(tested):
+            remark = f"{count} of {len(self)} inputs equal a test input, but the test data contain duplicates"
+            return replace(self, remarks=(*self.remarks, remark))
+        if count > 0.01 * len(self):
+            raise RandomSetError(
+                f"{self.name} overlaps with the test data",
+                got=f"{count} of {len(self)} inputs, the first in row {int(same.nonzero()[0])}",
+                expected="inputs that are not in the test data",
+                remedy="Use other data, or remove these inputs",
+            )
+        return self.without(same, f"{count} of {len(self)} inputs are in the test data and were dropped")
 
 
 def predictions_of(
