@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from randomset._core.batches import progress_bar
@@ -262,7 +263,6 @@ def _on_devices(predictor: Predictor, batches: Any, feed: Feed, devices: int, na
     try:
         import_torchvision_first()
         from randomset._core.distributed import in_processes
-        from randomset.evaluation.distributed import BatchPredictor
     except ModuleNotFoundError:
         raise MissingPackageError("lightning", "train") from None
     if isinstance(batches, Rows) and all(isinstance(part, Tensor) for part in batches.parts):
@@ -273,7 +273,24 @@ def _on_devices(predictor: Predictor, batches: Any, feed: Feed, devices: int, na
             got=type(batches).__name__,
             expected="tensors, a data set or a data loader",
         )
-    named = in_processes(BatchPredictor(predictor, feed), batches, devices, enable_progress_bar=False)
+    # The network of the predictor, so that it moves to the device of each process.
+    network = predictor.model if isinstance(predictor.model, nn.Module) else nn.Identity()
+    function = partial(_named_prediction, predictor, feed)
+    named = in_processes(function, network, batches, devices, enable_progress_bar=False)
     scores = {key[7:]: value for key, value in named.items() if key.startswith("scores.")}
     bounds = [named.get(side) for side in ("lower", "upper", "negative")]
     return [(Prediction(named["probabilities"], scores, *bounds), named.get("labels"), named["digests"])]
+
+
+def _named_prediction(predictor: Predictor, feed: Feed, _: nn.Module, batch: Any) -> dict[str, Tensor]:
+    """Return the content of a batch's prediction as named tensors."""
+    inputs, labels = feed(batch)
+    prediction = predictor(inputs)
+    named = {"probabilities": prediction.probabilities, "digests": digests_of(inputs)}
+    named |= {f"scores.{name}": score for name, score in prediction.scores.items()}
+    optional = {name: getattr(prediction, name) for name in ("lower", "upper", "negative")}
+    named |= {name: values for name, values in optional.items() if values is not None}
+    if labels is not None:
+        labels = labels.cpu() if isinstance(labels, Tensor) else np.asarray(labels)
+        named["labels"] = torch.as_tensor(labels)
+    return {name: tensor.contiguous() for name, tensor in named.items()}
