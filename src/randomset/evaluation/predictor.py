@@ -262,7 +262,7 @@ def collated(rows: list[Any]) -> Any:
 
 
 def digests_of(inputs: Any) -> Tensor:
-    """Return a 64-bit digest of each input (n), 0 for a constant one: see `data.digests.sample_digests`.
+    """Return a 64-bit digest of each input (n), 0 for a constant one: see `sample_digests`.
 
     >>> pixels = torch.tensor([[0, 255], [7, 7]], dtype=torch.uint8)
     >>> bool((digests_of(pixels) == digests_of(pixels.float() / 255)).all())
