@@ -18,7 +18,7 @@ from torch.utils.data import TensorDataset
 
 from randomset import Budget, RandomSetLoss, RandomSetNetwork
 from randomset.backbones.hugging_face import load_tokenizer, tokenize
-from randomset.backbones.preprocessing import Standardise
+from randomset.backbones.inputs import Standardise
 from randomset.data import Source, load_source
 from randomset.evaluation import evaluate
 from randomset.models import Softmax

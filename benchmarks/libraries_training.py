@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from randomset.backbones.base import small_cnn
-from randomset.backbones.preprocessing import Standardise
+from randomset.backbones.inputs import Standardise
 from randomset.data import Source, load_source
 from randomset.training.config import TrainConfig
 

@@ -13,8 +13,8 @@ import time
 import torch
 
 from randomset import Budget, RandomSet
-from randomset.belief.labels import belief_from_classes
 from randomset.belief.repair import Repair
+from randomset.belief.transforms import belief_from_classes
 
 SAMPLES = 1000
 

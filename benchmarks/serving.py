@@ -29,7 +29,7 @@ from torch import nn
 from benchmarks.families import neighbouring_sets
 from randomset import RandomSetNetwork
 from randomset.backbones.base import resnet, small_cnn
-from randomset.backbones.preprocessing import Standardise
+from randomset.backbones.inputs import Standardise
 from randomset.data.images import png_from_image
 from randomset.evaluation import Threshold
 

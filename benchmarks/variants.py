@@ -24,18 +24,16 @@ from torch import Tensor, nn
 
 from randomset import Budget, Budgeter, RandomSetLoss, RandomSetNetwork
 from randomset._core.files import save_tensors
-from randomset.backbones.inputs import convert_images
-from randomset.backbones.preprocessing import Standardise
+from randomset.backbones.inputs import Standardise, convert_images
 from randomset.belief.random_set import RandomSet
 from randomset.budgeting import from_confusion
 from randomset.budgeting.features import extract_features
 from randomset.data import Source, load_source
 from randomset.evaluation import evaluate
 from randomset.models import Softmax
-from randomset.training.config import TrainConfig
+from randomset.training.config import Recipe, TrainConfig
 from randomset.training.fitting import fit
 from randomset.training.preparation import backbone_for
-from randomset.training.recipe import Recipe
 
 SCORES = ("entropy", "1 - maximum", "credal width", "non-specificity")
 

@@ -7,13 +7,12 @@ from typing import Annotated
 
 import typer
 
-from randomset._core.files import check_writable
-from randomset._core.locks import lock_folder
+from randomset._core.files import check_writable, lock_folder
 from randomset._core.torchvision import import_torchvision_first
 from randomset.cli import main
 from randomset.cli.checks import check_drawing
 from randomset.errors import FileFormatError, RandomSetError
-from randomset.training.report import TrainingStopped
+from randomset.training.resuming import TrainingStopped
 from reproduction import SCALES, Outcome, Workshop, exhibit, exhibits
 from reproduction.page import write_page
 from reproduction.workshop import time_to_go

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from randomset.budgeting.num_sets import number_of_sets
+from randomset.budgeting.overlap import number_of_sets
 from randomset.evaluation.tables import Table
 from randomset.report.axes import panels
 from randomset.training.config import TrainConfig

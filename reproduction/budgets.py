@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from randomset._core.checks import braces
 from randomset.belief.budget import Budget
-from randomset.belief.focal_sets import braces
-from randomset.budgeting.num_sets import number_of_sets
+from randomset.budgeting.overlap import number_of_sets
 from randomset.errors import FileFormatError
 from randomset.evaluation import evaluate
 from randomset.evaluation.predictor import Prediction

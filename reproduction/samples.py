@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from randomset._core.checks import braces
 from randomset.belief.budget import Budget
-from randomset.belief.focal_sets import braces
 from randomset.belief.random_set import RandomSet
 from randomset.data.corruptions import gaussian_noise, rotated
 from randomset.evaluation.predictor import as_predictor

@@ -19,7 +19,7 @@ from randomset.data.splits import usual_shares
 from randomset.errors import FileFormatError
 from randomset.evaluation import Evaluation
 from randomset.runs import HeldOut, Run, RunStore
-from randomset.runs.evaluation import evaluate_run
+from randomset.runs.run import evaluate_run
 from randomset.runs.store import base_method, time_to_go
 from randomset.training.config import TrainConfig
 from reproduction.scales import Scale

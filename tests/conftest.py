@@ -21,7 +21,7 @@ settings.load_profile("randomset")
 @pytest.fixture(autouse=True)
 def _registered_methods():
     """Remove the methods that a test registered."""
-    registry = sys.modules.get("randomset.models.registry")
+    registry = sys.modules.get("randomset.models.storage")
     before = None if registry is None else dict(registry._CLASSES)
     yield
     if registry is not None and before is not None:

@@ -28,11 +28,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 # Inner workings on Lightning, which takes seconds to import.
-INNER = {
-    "randomset._core.distributed",
-    "randomset.training.engine",
-    "randomset.training.checkpoints",
-}
+INNER = {"randomset._core.distributed", "randomset.training.engine"}
 
 
 def public_objects():
@@ -55,7 +51,7 @@ def test_every_public_function_shows_a_run_example(thing):
     text = inspect.getdoc(thing) or ""
     assert text, "no docstring"
     if inspect.isfunction(thing) and thing.__module__.startswith("randomset.belief"):
-        helpers = ("operators", "sums", "storage", "text", "flow")  # inner workings
+        helpers = ("operators", "sums", "storage", "text")  # inner workings
         if thing.__module__.rsplit(".", 1)[-1] not in helpers:
             assert ">>>" in text, "no example"
 

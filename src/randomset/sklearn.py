@@ -15,7 +15,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor, nn
 
-from randomset._core.labels import stratified_parts
+from randomset._core.checks import stratified_parts
 from randomset.belief.random_set import RandomSet
 from randomset.data.arrays import images_from_array
 from randomset.errors import LabelError, RandomSetError, ShapeError
@@ -23,7 +23,7 @@ from randomset.training import TrainConfig, train
 
 if TYPE_CHECKING:
     from randomset.belief.budget import Budget
-    from randomset.training.report import FitReport
+    from randomset.training.resuming import FitReport
 
 __all__ = ["RandomSetClassifier"]
 

@@ -1,5 +1,6 @@
 """Batches as data loaders yield them, and outputs as backbones return them."""
 
+import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -17,6 +18,8 @@ from randomset._core.batches import (
     flat_features,
     inputs_alone,
     moved,
+    on_terminal,
+    progress_bar,
     split_batch,
     usual_workers,
     width_of,
@@ -153,3 +156,28 @@ def test_modes_are_restored():
     with evaluating(model):
         assert not any(module.training for module in model.modules())
     assert [module.training for module in model] == [True, False]
+
+
+@pytest.mark.parametrize("total", [3, None])
+def test_shown_bar_goes_to_the_error_stream(capsys, total, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    with progress_bar("counting", total, shown=True) as advance:
+        for _ in range(3):
+            advance(1)
+    out, err = capsys.readouterr()
+    assert not out
+    assert "counting" in err
+
+
+@pytest.mark.parametrize("shown", [False, None])
+def test_hidden_bar_writes_nothing(capsys, shown):
+    assert not on_terminal()
+    with progress_bar("counting", 3, shown=shown) as advance:
+        advance(1)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_hidden_bar_does_not_import_rich(monkeypatch):
+    monkeypatch.setitem(sys.modules, "rich.progress", None)
+    with progress_bar("counting", 3, shown=False) as advance:
+        advance(1)

@@ -9,7 +9,7 @@ import torch
 import randomset as rs
 from randomset.backbones import Standardise, small_cnn
 from randomset.backbones.inputs import InputSpec
-from randomset.errors import FileFormatError, ShapeError
+from randomset.errors import FileFormatError, RandomSetError, ShapeError
 from randomset.models import Softmax
 
 COLOUR = InputSpec((3, 8, 8), largest=1.0)
@@ -188,3 +188,22 @@ class TestPredict:
         assert torch.allclose(single, model.predict(rows[:1]).probabilities)
         with pytest.raises(ShapeError, match="expected n × 4 numbers"):
             model.predict(torch.randn(3, 5))
+
+
+def test_images_and_tables():
+    images = torch.randn(50, 3, 5, 5) * 4 + 1
+    standard = Standardise.from_data(images)(images)
+    assert standard.mean((0, 2, 3)).tolist() == pytest.approx([0] * 3, abs=1e-5)
+    assert standard.std((0, 2, 3), correction=0).tolist() == pytest.approx([1] * 3, abs=1e-5)
+
+
+def test_a_constant_feature_keeps_its_scale():
+    table = torch.tensor([[1.0, 0.1], [2.0, 0.1], [4.0, 0.1]])
+    assert Standardise.from_data(table).std[1] == 1
+
+
+def test_invalid_arguments():
+    with pytest.raises(RandomSetError, match="positive"):
+        Standardise([0.0], [0.0])
+    with pytest.raises(ShapeError, match=r"\(2, 4\).*\(batch, 3, …\)"):
+        Standardise(torch.zeros(3), torch.ones(3))(torch.zeros(2, 4))

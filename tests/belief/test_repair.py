@@ -5,10 +5,9 @@ from hypothesis import given
 from scipy.optimize import minimize
 
 from randomset import Budget
-from randomset.belief.labels import belief_from_classes
 from randomset.belief.measures import pignistic_from_mass
 from randomset.belief.repair import Repair, repair_belief
-from randomset.belief.transforms import belief_from_mass, mass_from_belief
+from randomset.belief.transforms import belief_from_classes, belief_from_mass, mass_from_belief
 from randomset.errors import InvalidBeliefError, RandomSetError
 from tests import oracles
 from tests.strategies import budgets, random_budget, random_mass, seeds

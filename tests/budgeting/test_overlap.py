@@ -2,15 +2,20 @@
 
 import itertools
 import math
+import warnings
 
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
+from randomset import Budget, Budgeter
+from randomset.budgeting import knee
 from randomset.budgeting.gaussians import Ellipsoids
 from randomset.budgeting.overlap import overlap_curve, top_overlaps
 from randomset.budgeting.search import REPLICATES
-from tests.budgeting.conftest import balls
+from randomset.errors import BudgetError, RandomSetError, RandomSetWarning
+from tests.budgeting.conftest import balls, clusters
 from tests.strategies import random_ellipsoids, seeds
 
 
@@ -157,3 +162,97 @@ class TestInvariance:
         ellipsoids = random_ellipsoids(7, 3, 1)
         one, two, other = (top_overlaps(ellipsoids, 7, 9, seed=s) for s in (0, 0, 1))
         assert one.overlaps.tolist() == two.overlaps.tolist() != other.overlaps.tolist()
+
+
+def test_more_sets_than_exist():
+    x, y = clusters(4)
+    with pytest.raises(BudgetError, match=r"exceeds the number of sets that exist; got 12 .* = 11"):
+        Budgeter(12).fit(x, y)
+
+
+def test_constant_features():
+    with pytest.raises(RandomSetError, match="constant: all samples are identical"):
+        Budgeter(1).fit(np.ones((20, 3)), np.arange(20) % 2)
+
+
+def test_cliff():
+    assert knee([0.5, 0.48, 0.46, 0.05, 0.04, 0.03, 0.02]) == 4
+
+
+@given(half=st.integers(3, 20))
+def test_exponential_decay(half):
+    assert knee(0.5 ** (np.arange(20 * half) / half)) == pytest.approx(2.2 * half, abs=2)
+
+
+@given(scale=st.floats(1e-6, 1), tail=st.integers(0, 50))
+def test_scale_and_negligible_sets_do_not_matter(scale, tail):
+    curve = 0.7 ** np.arange(12)
+    assert knee(scale * np.r_[curve, np.full(tail, 1e-4)]) == knee(curve)
+
+
+def test_short_and_straight_curves_are_kept_entirely():
+    assert [knee([]), knee([0.2]), knee([0.2, 0.1]), knee([0.2, 0.2, 0.2]), knee([4, 3, 2, 1])] == [
+        0,
+        1,
+        2,
+        3,
+        4,
+    ]
+
+
+def test_growth_is_recorded_in_report_and_budget():
+    x, y = clusters(4, apart=30)
+    budgeter = Budgeter(6).fit(x, y)
+    assert budgeter.budget_.num_sets == 6
+    assert budgeter.coverages_.min() > 0.95
+    assert sum(budgeter.report_.growth.values()) == 6
+    assert "grown beyond 95 %" in str(budgeter.report_)
+    again = Budget.from_json(budgeter.budget_.to_json())
+    assert again.origin["coverages"] == budgeter.coverages_.tolist()
+    assert again.origin["coverage"] == 0.95
+
+
+def test_absent_classes_are_singletons_with_a_warning():
+    x, y = clusters(3)
+    with pytest.warns(RandomSetWarning, match="class ghost: no samples"):
+        budgeter = Budgeter(3, classes=["a", "b", "c", "ghost"]).fit(x, y)
+    assert all("ghost" not in focal for focal in budgeter.budget_ if len(focal) > 1)
+    assert ("ghost",) in set(budgeter.budget_)
+
+
+def test_sets_are_limited_to_classes_with_samples():
+    x, y = clusters(2)
+    with pytest.warns(RandomSetWarning) as told:
+        assert Budgeter(3, classes=list("abc")).fit(x, y).budget_.num_sets == 1
+    assert "only 1 of 3 sets of classes with samples exist" in [str(note.message) for note in told]
+
+
+def test_many_dimensions_give_a_warning():
+    x, y = clusters(3, features=12)
+    with pytest.warns(RandomSetWarning, match="in 12 dimensions .* overlaps vanish"):
+        Budgeter(2, reducer=None).fit(x, y)
+
+
+def test_clean_fit_gives_no_warning():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Budgeter(5).fit(*clusters())
+
+
+def test_tables_as_text_and_data_frame():
+    budgeter = Budgeter(4, classes=list("abcde")).fit(*clusters())
+    frame = budgeter.to_frame()
+    assert frame["overlap"].tolist() == budgeter.ranking_.overlaps.tolist()
+    assert frame["set"][0].startswith("{")
+    lines = budgeter.table(2).splitlines()
+    assert len(lines) == 4
+    assert frame["set"][0] in lines[1]
+    assert lines[-1] == "and 2 more"
+
+
+def test_sample_sizes_are_reported():
+    draw = np.random.default_rng(0)
+    y = np.arange(4000) % 40
+    budgeter = Budgeter(3, reducer="lda", max_samples=1000).fit(draw.normal(size=(4000, 8)) + y[:, None], y)
+    assert (budgeter.report_.samples, budgeter.report_.used) == (4000, 1000)
+    assert np.bincount(budgeter.labels_).min() >= 20

@@ -10,7 +10,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from randomset import Budgeter
-from randomset.budgeting.reduce import TSNE, named_reducer, stratified_sample
+from randomset.budgeting.reduce import TSNE, Autoencoder, named_reducer, stratified_sample
 from randomset.errors import MissingPackageError, RandomSetError
 
 NAMES = [
@@ -130,3 +130,15 @@ class TestSampling:
     )
     def test_defaults(self, name, size):
         assert Budgeter(reducer=name)._samples(40_000) == size
+
+
+def test_codes_explain_most_of_the_variance(digits):
+    x = digits[0]
+    coder = Autoencoder(8, steps=400)
+    codes = coder.fit_transform(x)
+    # a linear read-out of the codes explains most of the variance of the features
+    read = np.c_[codes, np.ones(len(codes))]
+    rest = x - read @ np.linalg.lstsq(read, x, rcond=None)[0]
+    assert rest.var() < 0.5 * (x - x.mean(0)).var()
+    with pytest.raises(RandomSetError, match="not trained"):
+        Autoencoder(2).transform(x)

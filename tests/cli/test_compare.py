@@ -9,7 +9,7 @@ import shutil
 import numpy as np
 import pytest
 
-from randomset._core.locks import lock_folder
+from randomset._core.files import lock_folder
 from randomset.evaluation import Evaluation
 from tests.commands import run, run_here, threshold_of
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from randomset._core.labels import stratified_parts
+from randomset._core.checks import stratified_parts
 from randomset.data import load_source
 from randomset.data.sources import Source
-from randomset.data.splits import Parts, fingerprint, sample_digests, unseen, usual_shares
+from randomset.data.splits import Parts, fingerprint, resolved, sample_digests, unseen, usual_shares
 from randomset.errors import FileFormatError, RandomSetError
 from tests.hardening.conftest import RUNS
 
@@ -298,3 +298,15 @@ def test_a_fingerprint_changes_with_the_source(change):
     }[change]
     assert fingerprint(other) != fingerprint(digits)
     assert fingerprint(digits) == "11c91b21a47c8aac"  # stored in runs of version 0.1
+
+
+def test_paths_become_absolute_and_names_stay(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "photos").mkdir()
+    assert resolved("photos") == str(tmp_path / "photos")
+    assert [resolved(name) for name in ("", "digits", "mnist", "nowhere")] == [
+        "",
+        "digits",
+        "mnist",
+        "nowhere",
+    ]

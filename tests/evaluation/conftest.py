@@ -6,7 +6,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from randomset import Budget, RandomSetNetwork, backbones
-from randomset.backbones.preprocessing import Standardise
+from randomset.backbones.inputs import Standardise
 from randomset.data import Source, load_source
 from randomset.evaluation import evaluate
 

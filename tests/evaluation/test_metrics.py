@@ -23,8 +23,7 @@ from randomset.evaluation.metrics import (
     risk_coverage,
     top_accuracy,
 )
-from randomset.models.calibration_error import reliability_diagram
-from randomset.models.threshold import Threshold
+from randomset.models.prediction import Threshold, reliability_diagram
 from tests.evaluation.conftest import TEST, draw, model, network
 
 

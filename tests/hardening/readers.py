@@ -21,7 +21,7 @@ from randomset.data.splits import Parts
 from randomset.evaluation import Evaluation, evaluate
 from randomset.models import Epinet, Softmax
 from randomset.models import load as load_model
-from randomset.models.threshold import Threshold
+from randomset.models.prediction import Threshold
 from randomset.runs.data import NetworkInputs
 from randomset.training.config import TrainConfig
 from reproduction.exhibit import Outcome

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import randomset as rs
-from randomset._core.locks import lock_folder, locks_out_folder
+from randomset._core.files import lock_folder, locks_out_folder
 from randomset.errors import RandomSetError, WriteError
 from tests.commands import run
 from tests.hardening.readers import fitted

@@ -4,8 +4,10 @@ import pytest
 import torch
 
 from randomset import Budget, RandomSet
-from randomset.errors import InvalidBeliefError
+from randomset.errors import InvalidBeliefError, RandomSetError
 from randomset.models import Prediction
+from randomset.models.prediction import Threshold, calibration_error, calibration_gaps, reliability_diagram
+from tests.evaluation.conftest import draw
 
 
 class TestSamples:
@@ -55,3 +57,51 @@ class TestParts:
         p = torch.full((2, 2), 0.5)
         with pytest.raises(InvalidBeliefError, match="upper is not finite; got row 1"):
             Prediction(p, {}, p, torch.tensor([[1.0, 1.0], [1.0, torch.nan]]))
+
+
+def test_a_threshold_creates_its_folder(tmp_path):
+    threshold = Threshold.keeping(0.5, torch.tensor([1.0, 2.0]), "entropy")
+    threshold.save(tmp_path / "new" / "run")
+    assert Threshold.load(tmp_path / "new" / "run") == threshold
+
+
+class TestThresholdFile:
+    def test_round_trip(self, tmp_path):
+        assert Threshold.load(tmp_path) is None
+        threshold = Threshold("mass on Θ", 0.25, 0.9)
+        threshold.save(tmp_path)
+        assert Threshold.load(tmp_path) == threshold
+
+    @pytest.mark.parametrize("content", ["", "[]", "{}", '{"format": "randomset.threshold", "version": 1}'])
+    def test_damaged(self, tmp_path, content):
+        (tmp_path / "threshold.json").write_text(content)
+        message = r"(threshold cannot be read|invalid threshold file).*threshold\.json"
+        with pytest.raises(RandomSetError, match=message):
+            Threshold.load(tmp_path)
+
+
+class TestBins:
+    def test_bins_of_equal_numbers(self):
+        p, y = draw(600)
+        found = reliability_diagram(p.amax(1), p.argmax(1) == y, 12, by="mass")
+        assert found.count.tolist() == [50] * 12
+        groups = p.amax(1).argsort().reshape(12, 50)
+        right = (p.argmax(1) == y).double()
+        gaps = (right[groups].mean(1) - p.amax(1)[groups].mean(1)).abs()
+        assert found.error == pytest.approx(gaps.mean().item())
+        tied = reliability_diagram(torch.full((9,), 0.7), torch.ones(9), 5, by="mass")
+        assert tied.error == pytest.approx(0.3)
+
+    def test_sums_of_batches_are_those_of_all(self):
+        p, y = draw()
+        confidence, right = p.amax(1), p.argmax(1) == y
+        parts = [calibration_gaps(confidence[rows], right[rows]) for rows in torch.arange(500).split(70)]
+        assert sum(parts).abs().sum().item() / 500 == pytest.approx(calibration_error(confidence, right))
+        assert calibration_error(confidence, right) == pytest.approx(
+            reliability_diagram(confidence, right).error
+        )
+
+    def test_mistakes(self):
+        for options in ({"bins": 0}, {"by": "size"}):
+            with pytest.raises(RandomSetError, match="invalid bins"):
+                reliability_diagram(torch.rand(5), torch.ones(5), **options)

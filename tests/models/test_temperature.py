@@ -9,7 +9,7 @@ import randomset as rs
 from randomset import backbones
 from randomset.errors import LabelError, RandomSetError
 from randomset.models import Epinet, Softmax
-from randomset.models.calibration_error import calibration_error
+from randomset.models.prediction import calibration_error
 from randomset.models.temperature import calibrate
 from tests.models.conftest import X, Y, body
 from tests.training.conftest import network, quick

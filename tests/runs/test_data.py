@@ -14,7 +14,7 @@ from randomset.errors import FileFormatError, ShapeError
 from randomset.evaluation import Evaluation
 from randomset.models import Softmax
 from randomset.runs import NetworkInputs, Run
-from randomset.runs.data import drawn, measured_inputs, resolved
+from randomset.runs.data import drawn, measured_inputs
 from tests.hardening.conftest import RUNS
 from tests.runs.conftest import write_photos
 
@@ -224,15 +224,3 @@ class TestNotes:
         (name,) = notes
         with pytest.raises(FileFormatError, match=rf"notes on its \w+ are damaged; got {name}"):
             loader(tmp_path, **notes)
-
-
-def test_paths_become_absolute_and_names_stay(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "photos").mkdir()
-    assert resolved("photos") == str(tmp_path / "photos")
-    assert [resolved(name) for name in ("", "digits", "mnist", "nowhere")] == [
-        "",
-        "digits",
-        "mnist",
-        "nowhere",
-    ]

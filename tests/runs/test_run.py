@@ -8,9 +8,11 @@ import pytest
 import torch
 
 import randomset as rs
+from randomset._core.files import lock_folder
 from randomset.errors import FileFormatError, RandomSetError
 from randomset.evaluation import Evaluation, Threshold
 from randomset.runs import Run
+from randomset.runs.run import evaluate_run
 from randomset.training.config import TrainConfig
 from tests.hardening.conftest import RUNS
 from tests.runs.conftest import SMALL
@@ -119,3 +121,40 @@ def test_reports(run, tmp_path):
     assert run.report() == run.folder / "report.html"
     page = run.report(tmp_path / "elsewhere").read_text(encoding="utf-8")
     assert "<h2>Most certain</h2>" in page
+
+
+def test_data_and_files(run, tmp_path):
+    noise = np.random.default_rng(0).random((30, 8, 8))
+    noise[0] = run.data().test.inputs[0].numpy() / 255  # a test input among them is left out
+    np.savez(
+        tmp_path / "noise.npz", images=np.concatenate([noise, np.random.default_rng(1).random((90, 8, 8))])
+    )
+    measured = evaluate_run(
+        run, ood={"noise": tmp_path / "noise.npz"}, sweeps=False, timing=False, out=tmp_path / "results"
+    )
+    assert len(measured.test) == 40
+    assert len(measured.ood["noise"]) == len(measured.result.predictions["noise"]) == 119
+    names = ["evaluation.json", "evaluation.md", "scores.npz", "threshold.json"]
+    assert measured.files == [tmp_path / "results" / name for name in names]
+    assert all(path.exists() for path in measured.files)
+
+
+def test_one_process_at_a_time(run):
+    with lock_folder(run.folder), pytest.raises(RandomSetError, match="another process"):
+        evaluate_run(run)
+
+
+def test_images_beyond_the_range_of_pixels(tmp_path, caplog):
+    draw = np.random.default_rng(0)
+    np.savez(tmp_path / "x.npz", images=draw.normal(size=(60, 8, 8)), labels=np.arange(60) % 3)
+    config = TrainConfig(source=str(tmp_path / "x.npz"), **SMALL)
+    run = Run.train(config, tmp_path / "run")
+    caplog.set_level("INFO", "randomset")
+    result = evaluate_run(run, timing=False).result
+    assert "noise" not in result
+    assert "Noise and rotation are skipped" in caplog.text
+
+
+def test_attacks_at_given_strengths(run):
+    result = evaluate_run(run, attacks=(0.1,), samples=5, sweeps=False, timing=False).result
+    assert "attacks" in result

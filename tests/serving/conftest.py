@@ -16,7 +16,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 from randomset import RandomSetNetwork, backbones
-from randomset.backbones.preprocessing import Standardise
+from randomset.backbones.inputs import Standardise
 from randomset.evaluation import Threshold
 from randomset.serving.app import create_app
 from randomset.serving.model import Limits, ServedModel

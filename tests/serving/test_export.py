@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from randomset import Budget, backbones
-from randomset.backbones.preprocessing import Standardise
+from randomset.backbones.inputs import Standardise
 from randomset.errors import FileFormatError, RandomSetError
 from randomset.evaluation import Threshold
 from randomset.models.calibration import BeliefTemperature, PignisticTemperature

@@ -1,18 +1,32 @@
-"""Argument checks."""
+"""Argument checks; labels, class names and sets of classes as users give them; stratified splits."""
 
 from __future__ import annotations
 
+import difflib
 import math
 import numbers
-from typing import Any
+import operator
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Any, SupportsIndex, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from randomset.errors import ShapeError
+from randomset.errors import BudgetError, LabelError, RandomSetError, ShapeError
 
-__all__ = ["checked_features", "is_number", "is_whole"]
+__all__ = [
+    "Members",
+    "braces",
+    "checked_classes",
+    "checked_features",
+    "checked_set",
+    "encoded_labels",
+    "is_number",
+    "is_whole",
+    "stratified_parts",
+]
 
 
 def is_whole(value: Any, least: int) -> bool:
@@ -78,3 +92,247 @@ def checked_features(features: Any, width: int | None = None) -> NDArray[Any]:
             remedy="Remove these samples or impute the values first",
         )
     return matrix.astype(np.float64) if largest > 1e12 else matrix  # squares must not overflow
+
+
+# -- labels and class names ------------------------------------------------------------------------
+
+
+def encoded_labels(
+    labels: Any, samples: int, classes: SupportsIndex | Sequence[str] | None = None, at_least: int = 2
+) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    """Return labels as class indices 0 to N − 1, and the class names.
+
+    Integers are indices, so that label c is output c of a network; without `classes`, the largest label
+    determines N. Text is looked up in `classes` or, without them, in the sorted labels.
+
+    >>> encoded_labels(["dog", "cat", "dog"], 3)
+    (array([1, 0, 1]), ('cat', 'dog'))
+    >>> encoded_labels([0, 2], 2, ["a", "b", "c"])
+    (array([0, 2]), ('a', 'b', 'c'))
+    """
+    if labels is None:
+        raise LabelError(
+            "missing labels", remedy="Pass them as the second argument, or a data loader that yields them"
+        )
+    given = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
+    if given.shape != (samples,):
+        raise LabelError(
+            "the labels do not match the features",
+            got=f"labels of shape {given.shape} for {samples} samples",
+            expected="one label per sample",
+        )
+    names = None if classes is None else checked_classes(_as_text(classes))
+    if given.dtype.kind == "O" and all(isinstance(label, (int, np.integer)) for label in given.tolist()):
+        given = given.astype(np.int64)
+    if given.dtype.kind in "OUST":
+        codes, names = _from_text([_text(label) for label in given.tolist()], names)
+    else:
+        codes, names = _from_numbers(given, names)
+    present = len(np.unique(codes))
+    if present < at_least:
+        raise LabelError(
+            "the labels contain one class only",
+            got=f"class {names[int(codes[0])]} for all {samples} samples",
+            expected="two or more classes",
+        )
+    return codes, names
+
+
+def checked_classes(classes: SupportsIndex | Iterable[str]) -> tuple[str, ...]:
+    """Return the class names as a tuple; a number N stands for the names "0" to "N − 1"."""
+    if isinstance(classes, (AbstractSet, Mapping)):
+        raise BudgetError(
+            "the classes are unordered",
+            got=type(classes).__name__,
+            expected="a list or tuple of names in label order",
+        )
+    if isinstance(classes, Iterable):
+        names = tuple(classes)
+    else:
+        try:
+            names = tuple(str(c) for c in range(operator.index(classes)))
+        except TypeError:
+            raise BudgetError("classes must be names or their number", got=repr(classes)) from None
+    for name in names:
+        if not isinstance(name, str):
+            raise BudgetError(
+                "a class name must be a string",
+                got=name,
+                expected="from_sets(sets, classes) with strings, or the number of classes",
+                remedy="A number inside a set is always an index, never a name",
+            )
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise BudgetError("a class name is not valid Unicode", got=repr(name)) from None
+    if len(names) < 2:
+        raise BudgetError("too few classes", got=f"{len(names)} class(es)", expected="two or more")
+    if len(set(names)) < len(names):
+        duplicate = next(name for name in names if names.count(name) > 1)
+        raise BudgetError("duplicate class name", got=duplicate)
+    return names
+
+
+def _as_text(classes: Any) -> Any:
+    """Convert an array of names, strings or integers, to a list of strings."""
+    if isinstance(classes, np.ndarray):
+        classes = classes.astype(str).tolist() if classes.dtype.kind in "iub" else classes.tolist()
+    if not isinstance(classes, list):
+        return classes
+    return [_decoded(name) if isinstance(name, bytes) else name for name in classes]
+
+
+def _decoded(name: bytes) -> str:
+    try:
+        return name.decode()
+    except UnicodeDecodeError:
+        raise LabelError("a name is not valid UTF-8", got=repr(name)) from None
+
+
+def _text(label: Any) -> str:
+    if isinstance(label, bytes):
+        return _decoded(label)
+    if not isinstance(label, str):
+        raise LabelError("a label must be a string or an integer", got=repr(label))
+    return label
+
+
+def _from_text(labels: list[str], names: tuple[str, ...] | None) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    if names is None:
+        names = tuple(sorted(set(labels)))
+        if len(names) == 1:
+            names = (*names, names[0] + " and no other")  # rejected by the caller, which names the class
+    index = {name: c for c, name in enumerate(names)}
+    unknown = next((label for label in labels if label not in index), None)
+    if unknown is not None:
+        raise LabelError(
+            "unknown label", got=unknown, expected="one of " + ", ".join(names[:10]) + "…" * (len(names) > 10)
+        )
+    return np.array([index[label] for label in labels]), names
+
+
+def _from_numbers(
+    labels: NDArray[Any], names: tuple[str, ...] | None
+) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    if labels.dtype.kind not in "iubf" or not np.array_equal(labels, np.floor(labels)):
+        raise LabelError("labels must be integers or names", got=f"type {labels.dtype}")
+    if float(np.abs(labels.astype(np.float64)).max(initial=0)) >= 2**62:  # infinite, or too large for int64
+        raise LabelError("a label is out of range", got=str(labels.max()), expected="labels from 0 to N − 1")
+    codes = labels.astype(np.int64)
+    if codes.min() < 0:
+        raise LabelError("a label is negative", got=int(codes.min()), expected="labels from 0 to N − 1")
+    largest = int(codes.max())
+    if names is None:
+        if largest + 1 > max(2 * len(np.unique(codes)), 10):
+            raise LabelError(
+                "the labels have gaps",
+                got=f"{len(np.unique(codes))} distinct labels up to {largest}",
+                expected="labels 0 to N − 1",
+                remedy="Pass names as labels, or the names of all classes as classes=…",
+            )
+        names = tuple(map(str, range(max(largest + 1, 2))))
+    if largest >= len(names):
+        raise LabelError(
+            "a label is out of range", got=largest, expected=f"0 to {len(names) - 1} for {len(names)} classes"
+        )
+    return codes, names
+
+
+Members: TypeAlias = "Iterable[str | SupportsIndex]"
+"""A set of classes: names or indices."""
+
+
+def braces(names: Iterable[str], shorten: int = 0) -> str:
+    """Format a set; with `shorten`, list only that many names.
+
+    >>> braces(["cat", "dog"]), braces("abcd", shorten=2)
+    ('{cat, dog}', '{a, b, … 2 more}')
+    """
+    names = list(names)
+    if 0 < shorten < len(names):
+        names = [*names[:shorten], f"… {len(names) - shorten} more"]
+    return "{" + ", ".join(names) + "}"
+
+
+def checked_set(
+    members: Members,
+    names: tuple[str, ...],
+    position: dict[str, int],
+    kind: type[BudgetError] | type[LabelError] = BudgetError,
+) -> tuple[int, ...]:
+    """Return the sorted class indices of a set of names or indices; errors are of the given kind.
+
+    >>> checked_set(["dog", 0], ("cat", "dog"), {"cat": 0, "dog": 1})
+    (0, 1)
+    """
+    if isinstance(members, str) or not isinstance(members, Iterable):
+        raise kind(
+            "a set of classes must be a collection",
+            got=members,
+            expected="names or indices in a set, list or tuple",
+            remedy='Wrap a single set in a list: [{"cat", "dog"}]',
+        )
+    if isinstance(members, Tensor):
+        if members.dtype.is_floating_point or str(members.dtype) == "torch.bool" or members.dim() != 1:
+            raise kind(
+                "a tensor of class indices must be 1-D and integer",
+                got=f"{members.dtype} {tuple(members.shape)}",
+                remedy="Convert a mask to indices with mask.nonzero().flatten()",
+            )
+        members = members.tolist()
+    focal: set[int] = set()
+    for member in members:
+        if isinstance(member, str):
+            if member not in position:
+                close = difflib.get_close_matches(member, names, n=1)
+                remedy = f"Did you mean {close[0]}?" if close else ""
+                raise kind(
+                    "unknown class name", got=member, expected=f"one of {_listed(names)}", remedy=remedy
+                )
+            focal.add(position[member])
+            continue
+        try:
+            if isinstance(member, bool):
+                raise TypeError
+            index = member.__index__()
+        except (AttributeError, TypeError):
+            raise kind("a class must be a name or an index", got=member) from None
+        if not 0 <= index < len(names):
+            raise kind("class index out of range", got=index, expected=f"0 to {len(names) - 1}")
+        focal.add(index)
+    if not focal:
+        raise kind("a set of classes is empty", got="{}", expected="at least one class in every set")
+    return tuple(sorted(focal))
+
+
+def _listed(names: Sequence[str], shown: int = 10) -> str:
+    return ", ".join(names[:shown]) + (", …" if len(names) > shown else "")
+
+
+def stratified_parts(labels: Any, shares: Sequence[float], seed: int = 0) -> list[NDArray[np.int64]]:
+    """Split samples into a remainder and one part per share, with each class in the same proportions.
+
+    A share is a fraction below 1 or a number of samples. Returns the sorted indices of the remainder, then
+    of every part. A class with few samples goes to the remainder first.
+
+    >>> rest, part = stratified_parts([0] * 8 + [1] * 4, [0.25])
+    >>> len(rest), len(part)
+    (9, 3)
+    """
+    codes = np.unique(np.asarray(labels), return_inverse=True)[1]
+    counts = [share if is_whole(share, 1) else round(share * len(codes)) for share in shares]
+    fractions = [share for share in shares if not is_whole(share, 1)]
+    if not all(0 <= share < 1 for share in fractions) or sum(fractions) >= 1 or sum(counts) >= len(codes):
+        raise RandomSetError(
+            "the shares leave no samples",
+            got=f"{list(shares)} of {len(codes)} samples",
+            expected="non-negative fractions that sum to less than 1, or numbers of samples",
+        )
+    generator = np.random.default_rng(seed)
+    quantiles = np.empty(len(codes))  # of each sample within its class, in random order
+    for code in range(codes.max() + 1):
+        members = np.flatnonzero(codes == code)
+        quantiles[members] = (generator.permutation(len(members)) + 0.5) / len(members)
+    order = np.lexsort((generator.permutation(len(codes)), quantiles))
+    ends = np.cumsum([len(codes) - sum(counts), *counts])  # the parts come last
+    return [np.sort(part) for part in np.split(order, ends[:-1])]

@@ -53,12 +53,16 @@ class PartWriter(BasePredictionWriter):
 
 
 def in_processes(
-    module: lightning.LightningModule, batches: Any, devices: int, **options: Any
+    function: Callable[[nn.Module, Any], dict[str, Tensor]],
+    model: nn.Module,
+    batches: Any,
+    devices: int,
+    **options: Any,
 ) -> dict[str, Tensor]:
-    """Predict with a copy of a module on every device, each on its share of the data; merge the results."""
+    """Predict with a copy of a model on every device, each on its share of the data; merge the results."""
     with tempfile.TemporaryDirectory() as folder:
         trainer = lightning.Trainer(
-            accelerator="cuda" if any(p.is_cuda for p in module.parameters()) else "cpu",
+            accelerator="cuda" if any(p.is_cuda for p in model.parameters()) else "cpu",
             devices=devices,
             strategy="ddp_spawn",
             callbacks=[PartWriter(folder)],
@@ -67,5 +71,5 @@ def in_processes(
             enable_model_summary=False,
             **options,
         )
-        trainer.predict(module, batches, return_predictions=False)
+        trainer.predict(PredictFunction(function, model), batches, return_predictions=False)
         return PartWriter.read(Path(folder))

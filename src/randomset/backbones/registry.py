@@ -21,7 +21,7 @@ from torch.nn.modules.module import (
 from randomset._core.checks import is_whole
 from randomset.backbones import hugging_face, vision
 from randomset.backbones.base import Backbone, LibraryBackbone, mlp, resnet, small_cnn, wide_resnet
-from randomset.backbones.preprocessing import Standardise
+from randomset.backbones.inputs import Standardise
 from randomset.backbones.weights import first_line
 from randomset.errors import FileFormatError, RandomSetError
 

@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from randomset._core.progress import on_terminal
+from randomset._core.batches import on_terminal
 from randomset._core.torchvision import import_torchvision_first
 from randomset.errors import FileFormatError, MissingPackageError, RandomSetError
 

@@ -6,17 +6,16 @@ import hashlib
 import itertools
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import torch
 
+from randomset._core.checks import Members, braces, checked_classes, checked_set
 from randomset._core.files import check_version, expanded, replacing
-from randomset._core.labels import checked_classes
-from randomset.belief.focal_sets import FocalSets, Members, braces, checked_set
-from randomset.errors import BudgetError, FileFormatError
+from randomset.errors import BudgetError, FileFormatError, LabelError
 
 if TYPE_CHECKING:
     from randomset.belief.operators import BudgetOperators
@@ -29,7 +28,7 @@ MAX_POWERSET_CLASSES = 20
 _FORMAT = "randomset.budget"
 
 
-class Budget(FocalSets):
+class Budget:
     """An immutable, ordered family of focal sets over named classes: O = C ∪ {A_1, …, A_K}.
 
     All N singletons come first, in class order; then the other K sets by cardinality and, within one
@@ -45,6 +44,8 @@ class Budget(FocalSets):
     (4, False)
     """
 
+    _classes: tuple[str, ...]
+    _sets: tuple[tuple[int, ...], ...]
     _operators: dict[torch.device, BudgetOperators]
     _origin: str
 
@@ -163,6 +164,101 @@ class Budget(FocalSets):
             self._operators[device] = built
             self.with_universal_set()._operators.setdefault(device, built.complete)
         return self._operators[device]
+
+    # -- the family of sets ---------------------------------------------------------------------
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The names of the classes, in label order."""
+        return self._classes
+
+    @property
+    def sets(self) -> tuple[tuple[int, ...], ...]:
+        """The sets as sorted tuples of class indices, in the order of the network's outputs."""
+        return self._sets
+
+    @cached_property
+    def set_names(self) -> tuple[str, ...]:
+        """The sets as text, such as ``{cat, dog}``."""
+        return tuple(braces(self._classes[c] for c in focal) for focal in self._sets)
+
+    @property
+    def num_classes(self) -> int:
+        """N, the number of classes (and of singletons)."""
+        return len(self._classes)
+
+    @property
+    def num_sets(self) -> int:
+        """K, the number of sets beyond the singletons."""
+        return len(self._sets) - len(self._classes)
+
+    def __len__(self) -> int:
+        """Return |O| = N + K, the number of network outputs."""
+        return len(self._sets)
+
+    def __iter__(self) -> Iterator[tuple[str, ...]]:
+        """Iterate over the sets as tuples of class names."""
+        return (self.names_of(k) for k in range(len(self)))
+
+    def names_of(self, index: int) -> tuple[str, ...]:
+        """Return the class names of the set at an index."""
+        return tuple(self._classes[c] for c in self._sets[index])
+
+    def index(self, members: Members) -> int:
+        """Return the index of a set, given by class names or class indices."""
+        focal = checked_set(members, self._classes, self._class_position)
+        try:
+            return self._position[focal]
+        except KeyError:
+            name = braces(self._classes[c] for c in focal)
+            raise BudgetError("the set is not in the budget", got=name) from None
+
+    def __contains__(self, members: Members) -> bool:
+        try:
+            return checked_set(members, self._classes, self._class_position) in self._position
+        except BudgetError:
+            return False
+
+    @cached_property
+    def _position(self) -> dict[tuple[int, ...], int]:
+        return {focal: k for k, focal in enumerate(self._sets)}
+
+    @cached_property
+    def _class_position(self) -> dict[str, int]:
+        return {name: c for c, name in enumerate(self._classes)}
+
+    @property
+    def has_universal_set(self) -> bool:
+        """Whether Θ is in the budget; it is then the last set."""
+        return len(self._sets[-1]) == self.num_classes
+
+    @cached_property
+    def is_downward_closed(self) -> bool:
+        """Whether every non-empty subset of every set is in the budget.
+
+        Only then is the plain alternating sum of Eq. 2 the inverse of Bel; see `mass_from_belief`.
+
+        >>> Budget.from_sets([{0, 1, 2}], 3).is_downward_closed, Budget.powerset(3).is_downward_closed
+        (False, True)
+        """
+        # By induction it suffices to check the subsets with one class less.
+        return all(
+            focal[:i] + focal[i + 1 :] in self._position
+            for focal in self._sets[self.num_classes :]
+            for i in range(len(focal))
+        )
+
+    def mask_from_sets(self, sets: Iterable[Members]) -> torch.Tensor:
+        """Convert M sets of class names or indices, in the budget or not, to a boolean mask (M × N).
+
+        >>> Budget.singletons("abc").mask_from_sets([{"a", "c"}, [1]]).tolist()
+        [[True, False, True], [False, True, False]]
+        """
+        focal = [checked_set(s, self._classes, self._class_position, LabelError) for s in sets]
+        mask = torch.zeros(len(focal), self.num_classes, dtype=torch.bool)
+        rows = [i for i, members in enumerate(focal) for _ in members]
+        mask[rows, list(itertools.chain.from_iterable(focal))] = True
+        return mask
 
     # -- identity, text, JSON -------------------------------------------------------------------
 

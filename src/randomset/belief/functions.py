@@ -8,9 +8,9 @@ from typing import Any, Generic, Literal, TypeVar
 import torch
 from torch import Tensor
 
+from randomset._core.checks import Members
 from randomset.belief import credal, decision, measures, transforms
 from randomset.belief.budget import Budget
-from randomset.belief.focal_sets import Members
 from randomset.belief.operators import BudgetOperators
 from randomset.errors import RandomSetError, ShapeError
 

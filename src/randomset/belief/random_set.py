@@ -12,10 +12,10 @@ from torch import Tensor
 from randomset.belief import fusion, storage, text, transforms
 from randomset.belief.budget import Budget
 from randomset.belief.functions import BeliefFunctions
-from randomset.belief.labels import check_distribution, rounding
 from randomset.belief.operators import BudgetOperators
 from randomset.belief.repair import Repair, Validity, repair_columns
 from randomset.belief.sums import over_sets_each
+from randomset.belief.transforms import check_distribution, rounding
 from randomset.errors import BudgetError, InvalidBeliefError, MissingPackageError, RandomSetError, ShapeError
 
 if TYPE_CHECKING:

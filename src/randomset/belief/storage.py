@@ -9,8 +9,8 @@ from torch import Tensor
 
 from randomset._core.files import check_version, save_tensors
 from randomset.belief.budget import Budget
-from randomset.belief.labels import check_distribution
 from randomset.belief.repair import Validity
+from randomset.belief.transforms import check_distribution
 from randomset.errors import FileFormatError
 
 if TYPE_CHECKING:

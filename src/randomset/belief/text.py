@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from randomset._core.checks import braces
 from randomset.belief.budget import Budget
-from randomset.belief.focal_sets import braces
 from randomset.errors import ShapeError
 
 if TYPE_CHECKING:

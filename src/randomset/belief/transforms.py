@@ -1,20 +1,34 @@
-"""Transforms between mass, belief, plausibility and commonality.
+"""Transforms between mass, belief, plausibility and commonality, and belief vectors from labels of any kind.
 
-Every function is linear and differentiable. It takes tensors (…, |O|) over the sets of a budget, of any
-floating dtype and on any device, and returns the same dtype.
+Every transform is linear and differentiable. It takes tensors (…, |O|) over the sets of a budget, of any
+floating dtype and on any device, and returns the same dtype. Encoded labels are the training targets of a
+random-set network.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 import torch
 from torch import Tensor
 
+from randomset._core.checks import Members
 from randomset.belief.budget import Budget
 from randomset.belief.operators import BudgetOperators, operators_of
 from randomset.belief.sums import over_sets
-from randomset.errors import RandomSetError, ShapeError
+from randomset.errors import InvalidBeliefError, LabelError, RandomSetError, ShapeError, in_sample
 
-__all__ = ["belief_from_mass", "commonality_from_mass", "mass_from_belief", "plausibility_from_mass"]
+__all__ = [
+    "belief_from_classes",
+    "belief_from_label_masses",
+    "belief_from_label_sets",
+    "belief_from_mass",
+    "belief_from_probabilities",
+    "commonality_from_mass",
+    "mass_from_belief",
+    "plausibility_from_mass",
+]
 
 
 def belief_from_mass(mass: Tensor, budget: Budget | BudgetOperators) -> Tensor:
@@ -116,3 +130,158 @@ def check_last(x: Tensor, size: int, what: str, meaning: object, remedy: str = "
             expected="float32 or float64",
             remedy="Convert them with .float()",
         )
+
+
+# -- labels ----------------------------------------------------------------------------------------
+
+
+def belief_from_classes(
+    labels: Tensor | Any, budget: Budget | BudgetOperators, dtype: torch.dtype | None = None
+) -> Tensor:
+    """Encode class indices: Bel(A) = 1 iff the class is in A, else 0 (Section 3.1): (…) → (…, |O|).
+
+    For any budget, the encoding of c inverts to m({c}) = 1 and zero elsewhere.
+
+    >>> budget = Budget.from_sets([{"cat", "dog"}], ["cat", "dog", "car"])
+    >>> belief_from_classes(torch.tensor([0, 2]), budget)
+    tensor([[1., 0., 0., 1.],
+            [0., 0., 1., 0.]])
+    """
+    remedy = "For sets of class names, use belief_from_label_sets"
+    labels = as_numbers(labels, "class labels", LabelError, remedy)
+    n = operators_of(budget, labels).budget.num_classes
+    if labels.is_floating_point() or labels.dtype == torch.bool or labels.is_complex():
+        raise LabelError(
+            "class labels must be integers",
+            got=str(labels.dtype),
+            expected="an integer tensor of class indices",
+            remedy="Use belief_from_label_sets for sets, belief_from_probabilities for distributions",
+        )
+    if not torch.compiler.is_compiling():
+        outside = (labels.long() < 0) | (labels.long() >= n)
+        if outside.any():
+            index = tuple(outside.nonzero()[0].tolist())
+            raise LabelError(
+                "a label is not a class index",
+                got=f"{labels[index].item()}{in_sample(index)}",
+                expected=f"0 to {n - 1}",
+                remedy="Drop unlabelled samples, or label them with the set of all classes",
+            )
+    one_hot = torch.nn.functional.one_hot(labels.long(), n)
+    return _belief(one_hot.to(dtype or torch.get_default_dtype()), budget)
+
+
+def belief_from_label_sets(
+    label_sets: Tensor | Iterable[Members], budget: Budget | BudgetOperators, dtype: torch.dtype | None = None
+) -> Tensor:
+    """Encode set-valued labels, "cat or dog": Bel(A) = 1 iff the label set ⊆ A: (…, N) → (…, |O|).
+
+    `label_sets` is a boolean mask over the classes, or a list of sets of names or indices. If a label set is
+    not in the budget, each of its supersets still has belief 1. If several of them are minimal, the result
+    is not a belief function, but still a sound training target.
+
+    >>> budget = Budget.from_sets([{"cat", "dog"}], ["cat", "dog", "car"])
+    >>> belief_from_label_sets([{"cat", "dog"}, {"car"}], budget)
+    tensor([[0., 0., 0., 1.],
+            [0., 0., 1., 0.]])
+    """
+    if not isinstance(label_sets, Tensor):
+        family = budget if isinstance(budget, Budget) else budget.budget
+        device = "cpu" if isinstance(budget, Budget) else budget.sizes.device
+        label_sets = family.mask_from_sets(label_sets).to(device)
+    operators = operators_of(budget, label_sets)
+    n = operators.budget.num_classes
+    if label_sets.dtype != torch.bool or label_sets.dim() == 0 or label_sets.shape[-1] != n:
+        raise ShapeError(
+            "set-valued labels must be a boolean mask over the classes",
+            got=f"{label_sets.dtype} {tuple(label_sets.shape)}",
+            expected=f"torch.bool (…, {n})",
+            remedy="Budget.mask_from_sets converts sets of names or indices to a mask",
+        )
+    if not torch.compiler.is_compiling():
+        empty = ~label_sets.any(-1)
+        if empty.any():
+            index = empty.nonzero()[0].tolist() if empty.dim() else "the only label"
+            raise LabelError(
+                "a set-valued label is empty",
+                got=f"an empty set at {index}",
+                expected="at least one class; all classes if nothing is known",
+            )
+    dtype = dtype or torch.get_default_dtype()
+    inside = _belief(label_sets.to(torch.float32), operators)
+    return (inside == label_sets.sum(-1, keepdim=True)).to(dtype)
+
+
+def belief_from_probabilities(probabilities: Tensor | Any, budget: Budget | BudgetOperators) -> Tensor:
+    """Encode soft labels, distributions over the classes: Bel(A) = Σ_{c ∈ A} p(c): (…, N) → (…, |O|).
+
+    For masses over sets, see `belief_from_label_masses`.
+
+    >>> budget = Budget.from_sets([{"cat", "dog"}], ["cat", "dog", "car"])
+    >>> belief_from_probabilities(torch.tensor([0.5, 0.25, 0.25]), budget)
+    tensor([0.5000, 0.2500, 0.2500, 0.7500])
+    """
+    probabilities = as_numbers(probabilities, "probabilities", LabelError)
+    operators = operators_of(budget, probabilities)
+    n = operators.budget.num_classes
+    check_last(probabilities, n, "probabilities", "the classes")
+    if not torch.compiler.is_compiling():
+        check_distribution(probabilities)
+    return _belief(probabilities, operators)
+
+
+def belief_from_label_masses(masses: Tensor | Any, budget: Budget | BudgetOperators) -> Tensor:
+    """Encode masses over sets, "0.7 cat, 0.3 cat or dog": Bel(A) = Σ_{B ⊆ A} m(B): (…, |O|) → (…, |O|).
+
+    If the budget lacks Θ, the masses may have one more column for it; that mass supports no smaller set.
+
+    >>> budget = Budget.from_sets([{"cat", "dog"}], ["cat", "dog", "car"])
+    >>> belief_from_label_masses(torch.tensor([0.5, 0.0, 0.0, 0.25, 0.25]), budget)
+    tensor([0.5000, 0.0000, 0.0000, 0.7500])
+    """
+    masses = as_numbers(masses, "masses", LabelError)
+    operators = operators_of(budget, masses)
+    if masses.dim() and masses.shape[-1] == len(operators.complete.budget):
+        operators = operators.complete
+    check_last(masses, len(operators.budget), "masses", operators.budget)
+    if not torch.compiler.is_compiling():
+        check_distribution(masses, "masses")
+    belief = over_sets(operators.sum_subsets, masses, operators.footprint)
+    return belief[..., : len(operators_of(budget, masses).budget)]
+
+
+def _belief(weights: Tensor, budget: Budget | BudgetOperators) -> Tensor:
+    operators = operators_of(budget, weights)
+    return over_sets(operators.sum_per_set, weights, operators.footprint)
+
+
+def check_distribution(values: Tensor, what: str = "probabilities", tolerance: float = 0.0) -> None:
+    """Raise if values are not finite, negative, or do not sum to one along the last dimension.
+
+    The default tolerance depends on the precision of the dtype.
+    """
+    tolerance = tolerance or rounding(values.dtype)
+    total = values.sum(-1)
+    invalid = ~(((total - 1).abs() <= tolerance) & (values.amin(-1) >= -tolerance))  # true for NaN
+    if not invalid.any():
+        return
+    index = tuple(invalid.nonzero()[0].tolist())
+    sample, lowest = values[index], values[index].min().item()
+    suffix = in_sample(index)
+    if not sample.isfinite().all():
+        value = sample[~sample.isfinite()][0].item()
+        raise InvalidBeliefError(
+            f"the {what} are not finite", got=f"{value}{suffix}", expected="finite numbers"
+        )
+    if lowest < -tolerance:
+        raise InvalidBeliefError(
+            f"the {what} are negative", got=f"{lowest:.6g}{suffix}", expected="numbers from 0 to 1"
+        )
+    raise InvalidBeliefError(
+        f"the {what} do not sum to one", got=f"{total[index].item():.6g}{suffix}", expected="a sum of 1"
+    )
+
+
+def rounding(dtype: torch.dtype) -> float:
+    """Return the tolerance for sums of many numbers of a dtype."""
+    return {torch.float64: 1e-9, torch.float32: 1e-4}.get(dtype, 2e-2)

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from randomset.budgeting.alternatives import from_confusion, from_hierarchy, random_sets
 from randomset.budgeting.features import extract_features
-from randomset.budgeting.num_sets import knee
+from randomset.budgeting.overlap import knee
 
 if TYPE_CHECKING:
     from randomset.budgeting.budgeter import Budgeter

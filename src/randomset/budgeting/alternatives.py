@@ -11,11 +11,10 @@ from typing import Any, Literal, SupportsIndex
 import numpy as np
 from torch import Tensor
 
-from randomset._core.checks import is_whole
-from randomset._core.labels import checked_classes
+from randomset._core.checks import checked_classes, is_whole
 from randomset.belief.budget import Budget
 from randomset.budgeting.gaussians import Floats
-from randomset.budgeting.num_sets import check_num_sets, knee
+from randomset.budgeting.overlap import check_num_sets, knee
 from randomset.budgeting.search import Focal, Patterns, best_sets
 from randomset.errors import BudgetError, RandomSetWarning, ShapeError
 

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
 
 import numpy as np
 
-from randomset._core.checks import checked_features, is_number, is_whole
-from randomset._core.labels import encoded_labels
-from randomset._core.progress import progress_bar
+from randomset._core.batches import progress_bar
+from randomset._core.checks import checked_features, encoded_labels, is_number, is_whole
 from randomset.belief.budget import Budget
 from randomset.budgeting.features import features_and_labels
 from randomset.budgeting.gaussians import (
@@ -22,8 +21,17 @@ from randomset.budgeting.gaussians import (
     coverage_from_radius,
     radius_from_coverage,
 )
-from randomset.budgeting.num_sets import check_num_sets, knee, number_of_sets
-from randomset.budgeting.overlap import Overlaps, overlap_curve, top_overlaps
+from randomset.budgeting.overlap import (
+    BudgetReport,
+    Overlaps,
+    check_num_sets,
+    frame_of_sets,
+    knee,
+    number_of_sets,
+    overlap_curve,
+    table_of_sets,
+    top_overlaps,
+)
 from randomset.budgeting.reduce import (
     SAMPLES,
     Reducer,
@@ -32,7 +40,6 @@ from randomset.budgeting.reduce import (
     reducer_name,
     stratified_sample,
 )
-from randomset.budgeting.reporting import BudgetReport, frame_of_sets, table_of_sets
 from randomset.budgeting.stream import Change, Streaming
 from randomset.errors import RandomSetError, RandomSetWarning
 

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler
 
-from randomset._core.batches import call_with, evaluating, flat_features, moved, split_batch
-from randomset._core.progress import progress_bar
+from randomset._core.batches import call_with, evaluating, flat_features, moved, progress_bar, split_batch
 from randomset._core.torchvision import import_torchvision_first
 from randomset.errors import LabelError, MissingPackageError, RandomSetError, ShapeError
 
@@ -184,12 +183,12 @@ def _in_processes(
     """Run one copy of the model per device with Lightning."""
     try:
         import_torchvision_first()
-        from randomset._core.distributed import PredictFunction, in_processes
+        from randomset._core.distributed import in_processes
     except ModuleNotFoundError:
         raise MissingPackageError("lightning", "train") from None
     with evaluating(model):
-        module = PredictFunction(partial(_named_features, layer), model)
-        outputs = in_processes(module, batches, devices, enable_progress_bar=progress is not False)
+        function, shown = partial(_named_features, layer), progress is not False
+        outputs = in_processes(function, model, batches, devices, enable_progress_bar=shown)
     return [(outputs["features"], outputs["labels"].numpy() if "labels" in outputs else None)]
 
 

@@ -13,7 +13,7 @@ from typing import Annotated, NoReturn
 import typer
 
 import randomset
-from randomset._core.progress import on_terminal
+from randomset._core.batches import on_terminal
 from randomset.cli import budget, compare, data, demo, evaluate, export, predict, report, serve, train
 from randomset.errors import RandomSetError, remedy_for
 

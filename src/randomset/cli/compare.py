@@ -7,18 +7,16 @@ from typing import Annotated, Any
 
 import typer
 
-from randomset._core.files import check_writable
-from randomset._core.locks import lock_folder
+from randomset._core.files import check_writable, lock_folder
 from randomset.cli.checks import check_at_least_one, check_drawing, named_sources, number_or_auto
-from randomset.data.splits import usual_shares
+from randomset.data.splits import resolved, usual_shares
 from randomset.errors import RandomSetError
 from randomset.evaluation import Evaluation
-from randomset.models.registry import methods as known_methods
+from randomset.models.storage import methods as known_methods
 from randomset.report.detection_figures import draw_comparison
 from randomset.report.evaluation_figures import draw_all
 from randomset.report.html import comparison_report, write_report
 from randomset.runs import RunStore
-from randomset.runs.data import resolved
 from randomset.runs.store import MEASURED, fingerprints
 from randomset.training.config import TrainConfig
 

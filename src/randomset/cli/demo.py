@@ -17,8 +17,7 @@ import torch
 import typer
 from torch import Tensor
 
-from randomset._core.files import check_writable, replacing
-from randomset._core.locks import lock_folder
+from randomset._core.files import check_writable, lock_folder, replacing
 from randomset.belief.random_set import RandomSet
 from randomset.cli.checks import check_at_least_one, check_drawing
 from randomset.cli.report import report
@@ -27,7 +26,7 @@ from randomset.errors import RandomSetError
 from randomset.evaluation import Evaluation
 from randomset.runs import Run
 from randomset.training.config import TrainConfig
-from randomset.training.report import TrainingStopped
+from randomset.training.resuming import TrainingStopped
 
 __all__ = ["demo", "quiet"]
 

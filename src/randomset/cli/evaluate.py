@@ -11,7 +11,7 @@ from randomset.cli.checks import check_at_least_one, check_drawing, check_seed, 
 from randomset.report.evaluation_figures import draw_all
 from randomset.report.run_report import write_run_report
 from randomset.runs import Run
-from randomset.runs.evaluation import evaluate_run
+from randomset.runs.run import evaluate_run
 
 __all__ = ["evaluate"]
 

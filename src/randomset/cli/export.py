@@ -10,8 +10,7 @@ import torch
 import typer
 from torch import Tensor
 
-from randomset._core.files import check_writable
-from randomset._core.locks import lock_folder
+from randomset._core.files import check_writable, lock_folder
 from randomset.errors import RandomSetError
 from randomset.models.random_set import RandomSetNetwork
 from randomset.runs import Run

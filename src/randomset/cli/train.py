@@ -11,12 +11,11 @@ from typing import Annotated, Any
 import typer
 
 from randomset.cli.checks import check_seed, number_or_auto, share_or_number
-from randomset.data.splits import usual_shares
+from randomset.data.splits import resolved, usual_shares
 from randomset.errors import FileFormatError, RandomSetError
 from randomset.runs import Run
-from randomset.runs.data import resolved
 from randomset.training.config import TrainConfig
-from randomset.training.report import TrainingStopped
+from randomset.training.resuming import TrainingStopped
 
 __all__ = ["train"]
 

@@ -11,6 +11,7 @@ import warnings
 import zipfile
 import zlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,7 +22,7 @@ from torch import Tensor
 
 from randomset.errors import FileFormatError, ShapeError
 
-__all__ = ["LARGE", "images_from_array", "inputs_from_arrays", "read_arrays", "read_idx"]
+__all__ = ["LARGE", "Content", "images_from_array", "inputs_from_arrays", "read_arrays", "read_idx"]
 
 _MAX_RATIO = 200  # compression ratio of plausible data
 LARGE = 2**30
@@ -29,6 +30,20 @@ LARGE = 2**30
 _MAX_GZIP_RATIO = 1100  # upper bound on the compression ratio of gzip
 _MAX_DIMENSIONS = 32
 _TYPES = {8: ">u1", 9: ">i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
+
+
+@dataclass(frozen=True)
+class Content:
+    """What a file or folder contains: inputs, labels as they are written there if any, and as in `Source`."""
+
+    kind: Literal["images", "features", "text"]
+    inputs: Any
+    labels: NDArray[Any] | None = None
+    classes: Any = None
+    remarks: tuple[str, ...] = ()
+    files: tuple[str, ...] | None = None
+    columns: tuple[str, ...] | None = None
+    rows: tuple[int, ...] | None = None
 
 
 def read_arrays(path: Path, wanted: tuple[str, ...], needed: tuple[str, ...] = ()) -> dict[str, NDArray[Any]]:

@@ -8,7 +8,6 @@ import json
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +16,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from randomset._core.batches import progress_bar
 from randomset._core.files import replacing
-from randomset._core.progress import progress_bar
-from randomset.data.arrays import LARGE
+from randomset.data.arrays import LARGE, Content
 from randomset.data.catalogue import data_folder
 from randomset.errors import FileFormatError, MissingPackageError, RandomSetError
 
 __all__ = [
     "CLASSES",
-    "ImageFolder",
     "decode_images",
     "error_reason",
     "has_split",
@@ -246,17 +244,6 @@ CLASSES = "classes.json"
 _REMEDY = "Repair or remove the file"
 
 
-@dataclass(frozen=True)
-class ImageFolder:
-    """The content of a folder: images (n × C × H × W) as uint8, their files, and labels if any."""
-
-    images: Tensor
-    files: tuple[str, ...]
-    labels: NDArray[np.int64] | None
-    classes: tuple[str, ...]
-    remarks: tuple[str, ...]
-
-
 def read_folder(
     folder: Path,
     split: str = "train",
@@ -265,7 +252,7 @@ def read_folder(
     size: tuple[int, int] | None = None,
     strict: bool = False,
     progress: bool | None = None,
-) -> ImageFolder:
+) -> Content:
     """Read the images of a folder, or a single image.
 
     Subfolders are classes; subfolders named `train` and `test` (or `val`) are splits. Images are scaled and
@@ -299,7 +286,8 @@ def read_folder(
             f"{'; '.join(failed[:10])}{more}"
         )
     kept_files = tuple(str(files[index]) for index in kept)
-    return ImageFolder(images, kept_files, None if labels is None else labels[kept], classes, tuple(remarks))
+    kept_labels = None if labels is None else labels[kept]
+    return Content("images", images, kept_labels, classes, tuple(remarks), kept_files)
 
 
 def _split_of(folder: Path, split: str) -> Path:

@@ -19,12 +19,18 @@ from randomset.data.images import has_split
 from randomset.data.sources import Source, load_source
 from randomset.errors import FileFormatError
 
-__all__ = ["Parts", "fingerprint", "label_digest", "sample_digests", "unseen", "usual_shares"]
+__all__ = ["Parts", "fingerprint", "label_digest", "resolved", "sample_digests", "unseen", "usual_shares"]
 
 _FORMAT, _VERSION = "randomset.split", 2  # version 1 had no digests
 _HELD_OUT = ("validation", "calibration", "test")
 _TRAIN, _TEST, _NEW, _COPY = 0, 3, -1, -2
 """The parts are 0 to 3. A copy equals a sample used in training, but was not there at the time."""
+
+
+def resolved(source: str) -> str:
+    """Return the absolute path of a source that is a file or folder; names of data sets stay as they are."""
+    named = source in ("", "digits", *KNOWN)
+    return source if named or not Path(source).exists() else str(Path(source).resolve())
 
 
 def usual_shares(source: str) -> dict[str, float]:

@@ -4,35 +4,21 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from randomset.data.arrays import Content
 from randomset.errors import FileFormatError, LabelError, MissingPackageError, RandomSetError
 
-__all__ = ["LABELS", "TEXTS", "Table", "named_column", "read_table"]
+__all__ = ["LABELS", "TEXTS", "named_column", "read_table"]
 
 LABELS = ("label", "labels", "class", "category", "target", "y")
 TEXTS = ("text", "texts", "content", "sentence", "document")
-
-
-@dataclass(frozen=True)
-class Table:
-    """Texts or features (n × F), with the labels as written in the file, if any."""
-
-    kind: Literal["text", "features"]
-    inputs: Any
-    labels: NDArray[Any] | None
-    remarks: tuple[str, ...]
-    columns: tuple[str, ...] | None = None
-    """The names of the features."""
-    rows: tuple[int, ...] | None = None
-    """The row of each input in the file, counted from 0, if some rows were skipped."""
 
 
 def read_table(
@@ -41,7 +27,7 @@ def read_table(
     text: str | None = None,
     columns: Sequence[str] | None = None,
     labelled: bool = True,
-) -> Table:
+) -> Content:
     """Read a table.
 
     By default, the label column is called label, labels, class, category, target or y, and the text column
@@ -87,11 +73,12 @@ def read_table(
     rows = tuple(int(row) for row in frame.index)
     kept = None if rows == tuple(range(len(rows))) else rows
     if text is not None:
-        return Table("text", [str(value) for value in frame[text]], labels, tuple(remarks), rows=kept)
+        texts = [str(value) for value in frame[text]]
+        return Content("text", texts, labels, remarks=tuple(remarks), rows=kept)
     features = _features(frame, others, path)
     if columns is None:
         remarks.append(f"the features are the columns {', '.join(others)}")
-    return Table("features", features, labels, tuple(remarks), tuple(others), kept)
+    return Content("features", features, labels, None, tuple(remarks), None, tuple(others), kept)
 
 
 def _read_frame(path: Path, labelled: bool) -> Any:

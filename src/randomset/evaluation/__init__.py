@@ -9,7 +9,7 @@ from randomset.evaluation.predictor import (
     softmax_predictor,
 )
 from randomset.evaluation.result import Evaluation
-from randomset.models.threshold import Threshold
+from randomset.models.prediction import Threshold
 
 __all__ = [
     "Evaluation",

@@ -1,33 +1,40 @@
-"""`evaluate`: computes all metrics of a model on test and out-of-distribution data."""
+"""`evaluate`: computes all metrics of a model on test and out-of-distribution data, section by section."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from randomset.belief.decision import utility
 from randomset.errors import RandomSetError, ShapeError
-from randomset.evaluation.metrics import check_labels, measure_time
+from randomset.evaluation.conformal import SCORES, Conformal
+from randomset.evaluation.metrics import (
+    balanced_accuracy,
+    brier_score,
+    calibration_error,
+    check_labels,
+    classwise_calibration_error,
+    detection,
+    fitted_temperature,
+    measure_time,
+    negative_log_likelihood,
+    rank_average,
+    risk_coverage,
+    tempered,
+    top_accuracy,
+)
 from randomset.evaluation.prediction import Outcome, predictions_of
 from randomset.evaluation.predictor import as_predictor
 from randomset.evaluation.result import Evaluation
 from randomset.evaluation.robustness import attack_rows, check_autoattack, corruption_rows
-from randomset.evaluation.sections import (
-    conformal_section,
-    decisions_section,
-    ood_section,
-    scaled_section,
-    selective_section,
-    test_section,
-    threshold_section,
-)
-from randomset.models.threshold import Threshold
+from randomset.models.prediction import Threshold, reliability_diagram
 
-__all__ = ["evaluate"]
+__all__ = ["RANKS", "evaluate"]
 
 
 def evaluate(
@@ -146,10 +153,10 @@ def evaluate(
         )
     others = {}
     for name, data in (ood or {}).items():
-        others[name] = _apart(predictions_of(predictor, data, name, **shared), tested)
+        others[name] = predictions_of(predictor, data, name, **shared).apart_from(tested)
 
     def held_out(data: Any, name: str) -> Outcome:
-        return _apart(predictions_of(predictor, data, name, labelled=True, **shared), tested)
+        return predictions_of(predictor, data, name, labelled=True, **shared).apart_from(tested)
 
     held = None if validation is None else held_out(validation, "validation")
     calibrating = held if calibration is None else held_out(calibration, "calibration")
@@ -225,24 +232,153 @@ def _conformal_remarks(calibration: Outcome, shared: bool, alpha: float, classes
     return remarks
 
 
-def _apart(other: Outcome, tested: Outcome) -> Outcome:
-    """Drop inputs that also occur in the test data; raise if there are many of them.
+# -- sections of an evaluation ---------------------------------------------------------------------
 
-    If test inputs contain duplicates, as tables of small integers do, matches may be coincidental.
-    """
-    known = set(tested.digests.tolist()) - {0}
-    same = torch.tensor([digest in known for digest in other.digests.tolist()])
-    count = int(same.sum())
-    if not count:
-        return other
-    if len(known) < 0.99 * len(tested):
-        remark = f"{count} of {len(other)} inputs equal a test input, but the test data contain duplicates"
-        return replace(other, remarks=(*other.remarks, remark))
-    if count > 0.01 * len(other):
-        raise RandomSetError(
-            f"{other.name} overlaps with the test data",
-            got=f"{count} of {len(other)} inputs, the first in row {int(same.nonzero()[0])}",
-            expected="inputs that are not in the test data",
-            remedy="Use other data, or remove these inputs",
-        )
-    return other.without(same, f"{count} of {len(other)} inputs are in the test data and were dropped")
+
+RANKS = "rank average"
+
+
+def test_section(tested: Outcome, bins: int) -> dict[str, Any]:
+    """Accuracy, calibration and scores on test data."""
+    p, labels = tested.prediction.probabilities, _labels(tested)
+    right = tested.prediction.labels == labels
+    negative = tested.prediction.negative
+    diagram = reliability_diagram(tested.prediction.confidence, right, bins)
+    return {
+        "samples": len(tested),
+        "accuracy": top_accuracy(p, labels),
+        "top_5_accuracy": top_accuracy(p, labels, 5),
+        "balanced_accuracy": balanced_accuracy(p, labels),
+        "nll": negative_log_likelihood(p, labels),
+        "brier": brier_score(p, labels),
+        "ece": diagram.error,
+        "ece_equal_mass": calibration_error(p, labels, bins, "mass"),
+        "classwise_ece": classwise_calibration_error(p, labels, bins).mean().item(),
+        "confidence": tested.prediction.confidence.double().mean().item(),
+        **({} if negative is None else {"negative_mass": negative.double().mean().item()}),
+        "reliability": {
+            name: getattr(diagram, name).tolist() for name in ("edges", "count", "confidence", "accuracy")
+        },
+        "scores": {name: _moments(values) for name, values in tested.prediction.scores.items()},
+    }
+
+
+def scaled_section(tested: Outcome, held: Outcome, bins: int) -> dict[str, float]:
+    """NLL and ECE after temperature scaling of the probabilities, fitted on validation data."""
+    temperature = fitted_temperature(held.prediction.probabilities, _labels(held))
+    p, labels = tempered(tested.prediction.probabilities, temperature), _labels(tested)
+    return {
+        "temperature": temperature,
+        "nll": negative_log_likelihood(p, labels),
+        "ece": calibration_error(p, labels, bins),
+    }
+
+
+def ood_section(tested: Outcome, others: dict[str, Outcome], held: Outcome | None) -> dict[str, Any]:
+    """Out-of-distribution detection by every score; ranks are relative to the validation inputs."""
+    reference = (held or tested).prediction.scores
+    known = {**tested.prediction.scores, RANKS: rank_average(reference, tested.prediction.scores)}
+    section = {}
+    for name, other in others.items():
+        scores = {**other.prediction.scores, RANKS: rank_average(reference, other.prediction.scores)}
+        measured = {}
+        for score, values in scores.items():
+            numbers = dataclasses.asdict(detection(known[score], values))
+            moments = {
+                key: dict(zip(("mean", "std"), numbers[key], strict=True)) for key in ("known", "unknown")
+            }
+            measured[score] = {**numbers, **moments}
+        section[name] = {"samples": len(other), "scores": measured}
+    return section
+
+
+def selective_section(tested: Outcome) -> dict[str, Any]:
+    """Selective prediction by every score: accuracy when the most uncertain inputs are rejected."""
+    right = tested.prediction.labels == _labels(tested)
+    section = {}
+    for name, values in tested.prediction.scores.items():
+        curve = risk_coverage(values, right)
+        accuracy = {f"{share:.0%}": value for share, value in curve.accuracy_at().items()}
+        section[name] = {"aurc": curve.area, "accuracy_at": accuracy}
+    return section
+
+
+def decisions_section(tested: Outcome) -> dict[str, Any]:
+    """Evaluate set-valued decisions by interval dominance: all classes that could be the most likely one."""
+    lower, upper = tested.prediction.lower, tested.prediction.upper
+    assert lower is not None
+    assert upper is not None
+    sets, labels = upper >= lower.amax(1, keepdim=True), _labels(tested)
+    size = sets.sum(1).double()
+    single = size == 1
+    hit = sets.gather(1, labels[:, None]).squeeze(1).double()
+    numbers = {
+        "coverage": hit.mean().item(),
+        "size": size.mean().item(),
+        "single": single.double().mean().item(),
+        "single_accuracy": hit[single].mean().item() if single.any() else float("nan"),
+        "u65": utility(sets, labels, "u65").double().mean().item(),
+        "u80": utility(sets, labels, "u80").double().mean().item(),
+    }
+    return {"interval dominance": numbers}
+
+
+def threshold_section(
+    threshold: Threshold, tested: Outcome, others: dict[str, Outcome], held: Outcome | None
+) -> dict[str, Any]:
+    """Effect of a threshold on test inputs and on out-of-distribution inputs."""
+    known = threshold.known_by(tested.prediction.scores)
+    right = (tested.prediction.labels == _labels(tested)).double()
+    return {
+        **dataclasses.asdict(threshold),
+        "kept": known.double().mean().item(),
+        "accuracy_of_kept": right[known].mean().item() if known.any() else float("nan"),
+        "detected": {
+            name: (~threshold.known_by(other.prediction.scores)).double().mean().item()
+            for name, other in others.items()
+        },
+        "validation_samples": None if held is None else len(held),
+    }
+
+
+def conformal_section(calibration: Outcome, tested: Outcome, alpha: float, seed: int) -> dict[str, Any]:
+    """Coverage and size of conformal sets for every applicable score, marginal and class-conditional."""
+    rows = []
+    bounded = tested.prediction.lower is not None
+    for score in SCORES:
+        if score in ("1 - Pl", "1 - Bel") and not bounded:
+            continue
+        for by_class in (False, True):
+            conformal = Conformal(
+                calibration.prediction, _labels(calibration), score=score, by_class=by_class, seed=seed
+            )
+            sets = conformal.sets(tested.prediction, alpha)
+            result = Conformal.measure(sets, _labels(tested))
+            rows.append(
+                {
+                    "score": score,
+                    "by_class": by_class,
+                    "coverage": result.coverage,
+                    "size": result.size,
+                    "empty": result.empty,
+                    "class_coverage": _plain(result.by_class),
+                    "class_size": _plain(result.size_by_class),
+                    "u65": utility(sets, _labels(tested), "u65").double().mean().item(),
+                    "u80": utility(sets, _labels(tested), "u80").double().mean().item(),
+                }
+            )
+    return {"alpha": alpha, "samples": len(calibration), "rows": rows}
+
+
+def _plain(values: Tensor) -> list[float | None]:
+    """Convert to a list with None for NaN, which JSON does not support."""
+    return [None if value != value else value for value in values.tolist()]
+
+
+def _labels(outcome: Outcome) -> Tensor:
+    assert outcome.labels is not None
+    return outcome.labels
+
+
+def _moments(values: Tensor) -> dict[str, float]:
+    return {"mean": values.double().mean().item(), "std": values.double().std(correction=0).item()}

@@ -14,7 +14,7 @@ from torch import Tensor
 from randomset.errors import LabelError, RandomSetError
 from randomset.evaluation.predictor import Predictor, as_predictor, softmax_predictor
 from randomset.models.base import Classifier
-from randomset.models.calibration_error import Bins, reliability_diagram
+from randomset.models.prediction import Bins, reliability_diagram
 from randomset.models.softmax import softmax_temperature
 
 __all__ = [

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from randomset._core.checks import is_whole
-from randomset._core.labels import encoded_labels
-from randomset._core.progress import progress_bar
+from randomset._core.batches import progress_bar
+from randomset._core.checks import encoded_labels, is_whole
 from randomset._core.torchvision import import_torchvision_first
 from randomset.backbones.inputs import InputSpec
-from randomset.data.datasets import class_names, is_huggingface
-from randomset.data.sources import Source, load_source
+from randomset.data.sources import Source, class_names, is_huggingface, load_source
 from randomset.errors import InvalidBeliefError, LabelError, MissingPackageError, RandomSetError, ShapeError
-from randomset.evaluation.inputs import Feed, Rows, batches_of, count_of, digests_of
-from randomset.evaluation.predictor import Prediction, Predictor
+from randomset.evaluation.predictor import Feed, Prediction, Predictor, Rows, batches_of, count_of, digests_of
 
 __all__ = ["Outcome", "predictions_of"]
 
@@ -57,6 +55,28 @@ class Outcome:
             remarks=(*self.remarks, remark),
             left_out=tuple(out.nonzero()[:, 0].tolist()),
         )
+
+    def apart_from(self, tested: Outcome) -> Outcome:
+        """Return a copy without the inputs that also occur in the test data; raise if there are many of them.
+
+        If test inputs contain duplicates, as tables of small integers do, matches may be coincidental.
+        """
+        known = set(tested.digests.tolist()) - {0}
+        same = torch.tensor([digest in known for digest in self.digests.tolist()])
+        count = int(same.sum())
+        if not count:
+            return self
+        if len(known) < 0.99 * len(tested):
+            remark = f"{count} of {len(self)} inputs equal a test input, but the test data contain duplicates"
+            return replace(self, remarks=(*self.remarks, remark))
+        if count > 0.01 * len(self):
+            raise RandomSetError(
+                f"{self.name} overlaps with the test data",
+                got=f"{count} of {len(self)} inputs, the first in row {int(same.nonzero()[0])}",
+                expected="inputs that are not in the test data",
+                remedy="Use other data, or remove these inputs",
+            )
+        return self.without(same, f"{count} of {len(self)} inputs are in the test data and were dropped")
 
 
 def predictions_of(
@@ -243,7 +263,6 @@ def _on_devices(predictor: Predictor, batches: Any, feed: Feed, devices: int, na
     try:
         import_torchvision_first()
         from randomset._core.distributed import in_processes
-        from randomset.evaluation.distributed import BatchPredictor
     except ModuleNotFoundError:
         raise MissingPackageError("lightning", "train") from None
     if isinstance(batches, Rows) and all(isinstance(part, Tensor) for part in batches.parts):
@@ -254,7 +273,24 @@ def _on_devices(predictor: Predictor, batches: Any, feed: Feed, devices: int, na
             got=type(batches).__name__,
             expected="tensors, a data set or a data loader",
         )
-    named = in_processes(BatchPredictor(predictor, feed), batches, devices, enable_progress_bar=False)
+    # The network of the predictor, so that it moves to the device of each process.
+    network = predictor.model if isinstance(predictor.model, nn.Module) else nn.Identity()
+    function = partial(_named_prediction, predictor, feed)
+    named = in_processes(function, network, batches, devices, enable_progress_bar=False)
     scores = {key[7:]: value for key, value in named.items() if key.startswith("scores.")}
     bounds = [named.get(side) for side in ("lower", "upper", "negative")]
     return [(Prediction(named["probabilities"], scores, *bounds), named.get("labels"), named["digests"])]
+
+
+def _named_prediction(predictor: Predictor, feed: Feed, _: nn.Module, batch: Any) -> dict[str, Tensor]:
+    """Return the content of a batch's prediction as named tensors."""
+    inputs, labels = feed(batch)
+    prediction = predictor(inputs)
+    named = {"probabilities": prediction.probabilities, "digests": digests_of(inputs)}
+    named |= {f"scores.{name}": score for name, score in prediction.scores.items()}
+    optional = {name: getattr(prediction, name) for name in ("lower", "upper", "negative")}
+    named |= {name: values for name, values in optional.items() if values is not None}
+    if labels is not None:
+        labels = labels.cpu() if isinstance(labels, Tensor) else np.asarray(labels)
+        named["labels"] = torch.as_tensor(labels)
+    return {name: tensor.contiguous() for name, tensor in named.items()}

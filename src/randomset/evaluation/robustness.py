@@ -10,15 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from randomset._core.batches import evaluating
-from randomset._core.progress import progress_bar
+from randomset._core.batches import evaluating, progress_bar
 from randomset.data.corruptions import gaussian_noise, rotated_between
 from randomset.errors import MissingPackageError, RandomSetError, ShapeError
 from randomset.evaluation.attacks import Objective, cross_entropy_objective, fgsm, margin_objective, pgd
 from randomset.evaluation.predictor import Prediction, Predictor, as_predictor
 from randomset.evaluation.tables import ALL_ATTACKS, TRANSFER
 from randomset.models.base import Classifier
-from randomset.models.loss import belief_objective, logit_objective
+from randomset.models.head import belief_objective, logit_objective
 
 __all__ = [
     "EPSILONS",

@@ -6,16 +6,14 @@ from randomset.models.ensemble import Ensemble
 from randomset.models.epinet import Epinet
 from randomset.models.evidential import Evidential
 from randomset.models.fsvi import FSVI
-from randomset.models.head import RandomSetHead
+from randomset.models.head import NormalisedMassLoss, RandomSetHead, RandomSetLoss
 from randomset.models.laplace_bridge import LaplaceBridge
-from randomset.models.loss import NormalisedMassLoss, RandomSetLoss
 from randomset.models.prediction import Prediction
 from randomset.models.random_set import RandomSetNetwork
-from randomset.models.registry import classifier_class, methods, register
 from randomset.models.reliability import Reliability
 from randomset.models.reliability_fitting import ReliabilityReport, fit_reliability
 from randomset.models.softmax import MCDropout, Softmax, TemperatureScaling
-from randomset.models.storage import load
+from randomset.models.storage import classifier_class, load, methods, register
 from randomset.models.temperature import CalibrationReport, calibrate
 
 __all__ = [

@@ -18,9 +18,9 @@ from randomset._core.batches import (
     flat_features,
     inputs_alone,
     moved,
+    progress_bar,
     width_of,
 )
-from randomset._core.progress import progress_bar
 from randomset.backbones.inputs import InputSpec
 from randomset.belief.random_set import RandomSet
 from randomset.errors import RandomSetError, ShapeError

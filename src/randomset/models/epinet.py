@@ -11,7 +11,7 @@ from randomset._core.batches import call_with
 from randomset.errors import RandomSetError
 from randomset.models.base import Classifier
 from randomset.models.prediction import Prediction
-from randomset.models.registry import register
+from randomset.models.storage import register
 
 __all__ = ["Epinet"]
 

@@ -1,17 +1,30 @@
-"""The random-set head: maps features to one belief logit per set of the budget."""
+"""The random-set head and its losses: cross-entropy on beliefs, with regularisers that keep masses valid."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from randomset.belief.budget import Budget
 from randomset.belief.operators import BudgetOperators
-from randomset.errors import BudgetError, RandomSetError, ShapeError
+from randomset.belief.sums import over_sets
+from randomset.belief.transforms import (
+    belief_from_classes,
+    belief_from_label_masses,
+    belief_from_label_sets,
+    belief_from_mass,
+    belief_from_probabilities,
+)
+from randomset.errors import BudgetError, LabelError, RandomSetError, ShapeError
 
-__all__ = ["RandomSetHead"]
+if TYPE_CHECKING:
+    from randomset.models.base import Objective
+    from randomset.models.random_set import RandomSetNetwork
+
+__all__ = ["NormalisedMassLoss", "RandomSetHead", "RandomSetLoss", "belief_objective", "logit_objective"]
 
 _LOWEST = 1e-3  # keeps the initial logit of Θ finite
 _WEIGHT_SCALE = 0.1
@@ -71,3 +84,309 @@ class RandomSetHead(nn.Module):
 
     def extra_repr(self) -> str:  # noqa: D102
         return repr(self.budget)
+
+
+# -- losses ----------------------------------------------------------------------------------------
+
+
+Numbers = Sequence[float] | Tensor
+AUXILIARY = 0.4
+"""Weight of Inception's auxiliary output, as in torchvision's training."""
+
+
+class _BeliefLoss(nn.Module):
+    """Base class: targets, weights, and the mean over the global batch (all processes)."""
+
+    class_weights: Tensor | None
+    set_weights: Tensor | None
+    takes_pairs = True
+    """Whether the loss accepts the pair of outputs of a network with an auxiliary head."""
+
+    def __init__(
+        self,
+        budget: Budget,
+        *,
+        class_weights: Numbers | None = None,
+        set_weights: Numbers | None = None,
+        ignore_index: int = -100,
+    ) -> None:
+        super().__init__()
+        self.operators = BudgetOperators(budget)
+        self.ignore_index = ignore_index
+        self.terms: dict[str, Tensor] = {}
+        """Detached loss terms of the last call by name, averaged over the global batch."""
+        for name, weights, count in (
+            ("class_weights", class_weights, budget.num_classes),
+            ("set_weights", set_weights, len(budget)),
+        ):
+            checked = None if weights is None else _checked_weights(weights, count, name)
+            self.register_buffer(name, checked, persistent=False)
+
+    @property
+    def budget(self) -> Budget:
+        """The budget that the logits refer to."""
+        return self.operators.budget
+
+    def forward(
+        self, logits: Tensor | tuple[Tensor, Tensor], labels: Any, weight: Tensor | None = None
+    ) -> Tensor:
+        """Return the loss of belief logits (B × |O|).
+
+        Args:
+            logits: the network's outputs, in any floating-point type. A network with an auxiliary output
+                returns a pair; the auxiliary loss has weight 0.4.
+            labels: class indices (B), a boolean mask of set-valued labels (B × N) or a list of sets, class
+                probabilities (B × N), or masses over the sets (B × |O|).
+            weight: sample weights (B).
+        """
+        if isinstance(logits, tuple):
+            auxiliary = AUXILIARY * self(logits[1], labels, weight)
+            return self(logits[0], labels, weight) + auxiliary  # last: `terms` are those of the main output
+        if logits.dim() != 2 or logits.shape[1] != len(self.budget):
+            raise ShapeError(
+                "logits have the wrong shape for the budget",
+                got=str(tuple(logits.shape)),
+                expected=f"(batch, {len(self.budget)}) for {self.budget}",
+            )
+        logits = logits.float() if logits.dtype.itemsize < 4 else logits
+        with torch.autocast(logits.device.type, enabled=False):  # masses, as differences, need full precision
+            target, weight = self._target(logits, labels, weight)
+            return self._loss(logits, target, weight)
+
+    def _loss(self, logits: Tensor, target: Tensor, weight: Tensor | None) -> Tensor:
+        raise NotImplementedError
+
+    def _target(self, logits: Tensor, labels: Any, weight: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """Encode the labels as beliefs, and combine sample weights, class weights and ignored labels."""
+        n, dtype = self.budget.num_classes, logits.dtype
+        if not isinstance(labels, Tensor):
+            labels = self.budget.mask_from_sets(labels).to(logits.device)
+        if len(labels) != len(logits) or labels.dim() > 2:
+            raise LabelError(
+                "labels and logits have incompatible shapes",
+                got=f"labels {tuple(labels.shape)} for logits {tuple(logits.shape)}",
+                expected="one label per sample",
+            )
+        if labels.dim() == 2 and labels.dtype != torch.bool and not labels.is_floating_point():
+            raise LabelError(
+                "2-D labels have an integer dtype",
+                got=str(labels.dtype),
+                expected="bool for set-valued labels, floating point for probabilities",
+                remedy="Convert them with .bool() or .float()",
+            )
+        weight = None if weight is None else _sample_weights(torch.as_tensor(weight), logits)
+        if labels.dim() == 1:
+            used = labels != self.ignore_index
+            if not used.all():
+                labels = labels.where(used, 0)
+                weight = used.to(dtype) if weight is None else weight * used
+            target = belief_from_classes(labels, self.operators, dtype)
+            shares = None if self.class_weights is None else nn.functional.one_hot(labels.long(), n)
+        elif labels.dtype == torch.bool:
+            target = belief_from_label_sets(labels, self.operators, dtype)
+            shares = labels / labels.sum(1, keepdim=True)
+        elif labels.shape[1] == n:
+            target = belief_from_probabilities(labels, self.operators).to(dtype)
+            shares = labels
+        else:
+            target = belief_from_label_masses(labels, self.operators).to(dtype)
+            whole = self.operators.complete if labels.shape[1] > len(self.budget) else self.operators
+            shares = over_sets(lambda m: whole.sum_per_class(m, shared=True), labels)
+        if self.class_weights is not None and shares is not None:
+            by_class = shares.to(dtype) @ self.class_weights.to(dtype)
+            weight = by_class if weight is None else weight * by_class
+        return target, weight
+
+    def _entropy(self, logits: Tensor, target: Tensor) -> Tensor:
+        """Binary cross-entropy averaged over the sets: (B × |O|) → (B)."""
+        target = target.contiguous()  # matching the layout of the logits saves a third of the time
+        each = nn.functional.binary_cross_entropy_with_logits(logits, target, reduction="none")
+        return self._mean_over_sets(each)
+
+    def _mean_over_sets(self, each: Tensor) -> Tensor:
+        if self.set_weights is None:
+            return each.mean(1)
+        set_weights = self.set_weights.to(each.dtype)
+        return each @ set_weights / set_weights.sum()
+
+    def _batch_means(self, weight: Tensor | None, *each: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+        """Weighted means over the global batch: differentiable local parts, and detached values.
+
+        Distributed training averages gradients over processes. Each process therefore scales its local sum
+        by (number of processes / total weight), so that the average is the gradient of the global mean.
+        """
+        count = each[0].new_full((), len(each[0])) if weight is None else weight.sum()
+        sums = [term.sum() if weight is None else (term * weight).sum() for term in each]
+        totals, processes = torch.stack([*sums, count]).detach(), 1
+        distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
+        if distributed and self.training and torch.is_grad_enabled():
+            processes = torch.distributed.get_world_size()
+            torch.distributed.all_reduce(totals)
+        whole = totals[-1].where(totals[-1] > 0, 1)  # zero loss if all labels are ignored
+        return [term * processes / whole for term in sums], list(totals[:-1] / whole)
+
+
+class RandomSetLoss(_BeliefLoss):
+    """The paper's loss, L = BCE + α · M_r + β · M_s (Eq. 5–7).
+
+    BCE = mean over samples and sets of the binary cross-entropy of Bel(A), computed from logits
+
+    M_r = mean over samples of Σ_A max(0, −m(A))
+
+    M_s = max(0, mean over samples of Σ_A m(A) − 1), with the mean over the global batch
+
+    Args:
+        budget: the sets that the logits refer to.
+        alpha: weight α of M_r.
+        beta: weight β of M_s.
+        class_weights: weight of each class (N); a set-valued label uses the mean over its classes.
+        set_weights: weight of each set in the BCE (|O|).
+        ignore_index: samples with this class index are ignored.
+
+    >>> budget = Budget.from_sets([{"cat", "dog"}], ["cat", "dog", "car"])
+    >>> loss = RandomSetLoss(budget)
+    >>> value = loss(torch.zeros(2, 4), torch.tensor([0, 2]))  # every belief 0.5, {cat, dog} has mass −0.5
+    >>> {name: round(term.item(), 4) for name, term in loss.terms.items()}
+    {'loss': 0.6936, 'bce': 0.6931, 'M_r': 0.5, 'M_s': 0.0}
+    """
+
+    def __init__(
+        self,
+        budget: Budget,
+        alpha: float = 1e-3,
+        beta: float = 1e-3,
+        *,
+        class_weights: Numbers | None = None,
+        set_weights: Numbers | None = None,
+        ignore_index: int = -100,
+    ) -> None:
+        super().__init__(
+            budget, class_weights=class_weights, set_weights=set_weights, ignore_index=ignore_index
+        )
+        for name, value in (("alpha", alpha), ("beta", beta)):
+            if not value >= 0:
+                raise RandomSetError(f"{name} must be non-negative", got=value)
+        self.alpha, self.beta = alpha, beta
+
+    def _loss(self, logits: Tensor, target: Tensor, weight: Tensor | None) -> Tensor:
+        mass = over_sets(self.operators.invert_subsets, logits.sigmoid(), self.operators.footprint)
+        negative = mass.clamp_max(0).sum(1).neg()
+        parts, means = self._batch_means(weight, self._entropy(logits, target), negative, mass.sum(1))
+        bce, m_r, total = parts
+        # The global mean decides whether the hinge is active; the gradient is that of the local part.
+        m_s = (total - 1) * (means[2] > 1)
+        hinge = (means[2] - 1).clamp_min(0)
+        whole = means[0] + self.alpha * means[1] + self.beta * hinge
+        self.terms = {"loss": whole, "bce": means[0], "M_r": means[1], "M_s": hinge}
+        return bce + self.alpha * m_r + self.beta * m_s
+
+    def extra_repr(self) -> str:  # noqa: D102
+        return f"alpha={self.alpha}, beta={self.beta}"
+
+
+class NormalisedMassLoss(_BeliefLoss):
+    """The paper's alternative loss with masses that are valid by construction (App. E), L = BCE + BCE_norm.
+
+    BCE_norm compares the target with Bel'(A) = Σ_{B ⊆ A} m'(B), where m' = softmax(scale · m) over the budget
+    and m are the masses of the predicted beliefs. The paper's scale is 1. Masses lie within about [−1, 1],
+    so their softmax is flat; a larger scale sharpens it. `masses` returns m' for any logits.
+
+    >>> budget = Budget.from_sets([{"cat", "dog"}], ["cat", "dog", "car"])
+    >>> loss = NormalisedMassLoss(budget)
+    >>> value = loss(torch.zeros(2, 4), torch.tensor([0, 2]))
+    >>> {name: round(term.item(), 3) for name, term in loss.terms.items()}
+    {'loss': 1.369, 'bce': 0.693, 'bce_norm': 0.676}
+    """
+
+    def __init__(
+        self,
+        budget: Budget,
+        scale: float = 1.0,
+        *,
+        class_weights: Numbers | None = None,
+        set_weights: Numbers | None = None,
+        ignore_index: int = -100,
+    ) -> None:
+        super().__init__(
+            budget, class_weights=class_weights, set_weights=set_weights, ignore_index=ignore_index
+        )
+        if not scale > 0:
+            raise RandomSetError("scale must be positive", got=scale)
+        self.scale = scale
+
+    def masses(self, logits: Tensor) -> Tensor:
+        """Return m', the valid masses over the budget's sets: (…, |O|) → (…, |O|)."""
+        mass = over_sets(self.operators.invert_subsets, logits.sigmoid(), self.operators.footprint)
+        return (self.scale * mass).softmax(-1)
+
+    def _loss(self, logits: Tensor, target: Tensor, weight: Tensor | None) -> Tensor:
+        tiny = torch.finfo(logits.dtype).eps  # Bel'(Θ) is 1 up to rounding
+        belief = belief_from_mass(self.masses(logits), self.operators).clamp(tiny, 1 - tiny)
+        normalised = nn.functional.binary_cross_entropy(belief, target, reduction="none")
+        norm = self._mean_over_sets(normalised)
+        parts, means = self._batch_means(weight, self._entropy(logits, target), norm)
+        self.terms = {"loss": means[0] + means[1], "bce": means[0], "bce_norm": means[1]}
+        return parts[0] + parts[1]
+
+    def extra_repr(self) -> str:  # noqa: D102
+        return f"scale={self.scale}"
+
+
+def _checked_weights(weights: Numbers, count: int, name: str) -> Tensor:
+    values = torch.as_tensor(weights, dtype=torch.float64)
+    if values.shape != (count,) or not (values >= 0).all() or not 0 < values.sum() < torch.inf:
+        extent = f", from {values.min().item():g} to {values.max().item():g}" if values.numel() else ""
+        raise ShapeError(
+            f"invalid {name}",
+            got=f"shape {tuple(values.shape)}{extent}",
+            expected=f"{count} non-negative numbers, not all zero",
+        )
+    return values.float()
+
+
+def _sample_weights(weight: Tensor, logits: Tensor) -> Tensor:
+    if weight.shape != logits.shape[:1]:
+        raise ShapeError(
+            "sample weights have the wrong shape", got=str(tuple(weight.shape)), expected=f"({len(logits)},)"
+        )
+    if not torch.compiler.is_compiling() and not ((weight >= 0) & weight.isfinite()).all():
+        raise RandomSetError(
+            "sample weights must be non-negative and finite",
+            got=f"from {weight.min().item()} to {weight.max().item()}",
+        )
+    return weight.to(logits)
+
+
+def belief_objective(
+    network: RandomSetNetwork, alpha: float = 1e-3, beta: float = 1e-3, clip: float | None = None
+) -> Objective:
+    """Objective: the training loss of a random-set network, per sample.
+
+    With `clip`, the cross-entropy is computed from beliefs clipped to [clip, 1 − clip]. Where the network is
+    confident, this loss is flat, and its gradient does not help an attacker.
+    """
+    operators = network.operators
+
+    def objective(inputs: Tensor, labels: Tensor) -> Tensor:
+        logits = network(inputs)
+        target = belief_from_classes(labels, operators, logits.dtype)
+        if clip is None:
+            each = nn.functional.binary_cross_entropy_with_logits(logits, target, reduction="none")
+        else:
+            belief = logits.sigmoid().clamp(clip, 1 - clip)
+            each = nn.functional.binary_cross_entropy(belief, target, reduction="none")
+        mass = over_sets(operators.invert_subsets, logits.sigmoid(), operators.footprint)
+        return each.mean(1) + alpha * mass.clamp_max(0).sum(1).neg() + beta * (mass.sum(1) - 1).clamp_min(0)
+
+    return objective
+
+
+def logit_objective(network: RandomSetNetwork) -> Objective:
+    """Objective: mean belief logits of the sets without the label minus those of the sets with it."""
+
+    def objective(inputs: Tensor, labels: Tensor) -> Tensor:
+        logits = network(inputs)
+        inside = belief_from_classes(labels, network.operators, logits.dtype)
+        return (logits * (1 - 2 * inside)).mean(1)
+
+    return objective

@@ -13,8 +13,8 @@ from randomset._core.batches import as_floating, call_with, evaluating, labelled
 from randomset.errors import RandomSetError
 from randomset.models.base import Classifier
 from randomset.models.prediction import Prediction, entropy_bits
-from randomset.models.registry import register
 from randomset.models.softmax import Softmax
+from randomset.models.storage import register
 
 if TYPE_CHECKING:
     from randomset.models.storage import Builder

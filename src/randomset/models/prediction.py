@@ -1,18 +1,37 @@
-"""Predictions: class probabilities with uncertainty scores, and bounds where a model has them."""
+"""Predictions: class probabilities with uncertainty scores, and bounds where a model has them.
+
+Beside them, what is measured and chosen on validation data: the calibration error, and the threshold on a
+score above which an input counts as unknown.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from randomset._core.checks import is_number
+from randomset._core.files import expanded, read_document, write_document
 from randomset.belief.random_set import RandomSet
-from randomset.errors import InvalidBeliefError, ShapeError
+from randomset.errors import FileFormatError, InvalidBeliefError, RandomSetError, ShapeError
 
-__all__ = ["Prediction", "entropy_bits"]
+__all__ = [
+    "Bins",
+    "Prediction",
+    "ReliabilityDiagram",
+    "Threshold",
+    "calibration_error",
+    "calibration_gaps",
+    "entropy_bits",
+    "reliability_diagram",
+]
 
 _LOG_2 = 0.6931471805599453
 _OPTIONAL = ("lower", "upper", "negative")
@@ -143,3 +162,159 @@ def _error(what: str, sample: int, **parts: Any) -> InvalidBeliefError:
     error = InvalidBeliefError(what, **parts)
     error.sample = sample
     return error
+
+
+# -- the threshold ---------------------------------------------------------------------------------
+
+
+_FILE, _FORMAT, _VERSION = "threshold.json", "randomset.threshold", 1
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """The largest score at which an input still counts as known.
+
+    >>> import torch
+    >>> threshold = Threshold.keeping(0.75, torch.tensor([0.0, 0.25, 0.5, 1.0]), "entropy")
+    >>> threshold.value, threshold.known(torch.tensor([0.5, 0.75]))
+    (0.5, tensor([ True, False]))
+    """
+
+    score: str
+    value: float
+    share: float
+
+    @classmethod
+    def keeping(cls, share: float, validation: Tensor, score: str) -> Threshold:
+        """Choose the smallest threshold that accepts at least the given share of known validation inputs."""
+        if not 0 < share <= 1:
+            raise RandomSetError("share is out of range", got=share, expected="0 < share ≤ 1")
+        if validation.dim() != 1 or not len(validation):
+            raise RandomSetError(
+                "cannot choose a threshold from these scores",
+                got=f"shape {tuple(validation.shape)}",
+                expected="one score per known validation input",
+            )
+        ordered = validation.double().sort().values
+        place = int(np.ceil(share * len(ordered) - 1e-9)) - 1
+        return cls(score, float(ordered[place]), share)
+
+    def known_by(self, scores: Mapping[str, Tensor]) -> Tensor:
+        """Return which inputs count as known, given all scores of a prediction."""
+        if self.score not in scores:
+            raise RandomSetError(
+                "the model does not provide the threshold's score",
+                got=self.score,
+                expected=f"one of {', '.join(scores)}",
+                remedy="Choose a threshold on one of these, such as Threshold.keeping(0.95, …)",
+            )
+        return self.known(scores[self.score])
+
+    def save(self, folder: str | Path) -> Path:
+        """Write threshold.json to a run folder."""
+        path = expanded(folder) / _FILE
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_document(dataclasses.asdict(self), path, _FORMAT, _VERSION)
+        return path
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Threshold | None:
+        """Load the threshold of a run folder, or None if it has none."""
+        path = expanded(folder) / _FILE
+        if not path.parent.is_dir():
+            raise FileFormatError("folder not found", got=str(folder))
+        if not path.exists():
+            return None
+        content = read_document(path, _FORMAT, _VERSION, "the threshold")
+        score, value, share = (content.get(name) for name in ("score", "value", "share"))
+        if not isinstance(score, str) or not is_number(value, -math.inf) or not is_number(share):
+            raise FileFormatError(
+                "invalid threshold file",
+                got=f"{path} with score {score!r:.40}, value {value!r:.40}, share {share!r:.40}",
+                expected="the name of a score and two finite numbers",
+                remedy="Evaluate the run again",
+            )
+        return cls(score, float(value or 0), float(share or 0))
+
+    def known(self, scores: Tensor) -> Tensor:
+        """Return which inputs count as known."""
+        return scores.double() <= self.value
+
+
+# -- calibration -----------------------------------------------------------------------------------
+
+
+Bins = Literal["width", "mass"]
+NUM_BINS = 15
+
+
+@dataclass(frozen=True)
+class ReliabilityDiagram:
+    """Bins of confidence: their edges, number of samples, mean confidence and accuracy."""
+
+    edges: Tensor
+    count: Tensor
+    confidence: Tensor
+    accuracy: Tensor
+
+    @property
+    def error(self) -> float:
+        """The expected calibration error, Σ_b n_b/n · |accuracy_b − confidence_b|."""
+        gap = (self.accuracy - self.confidence).abs()
+        return (gap * self.count / self.count.sum()).sum().item()
+
+
+def reliability_diagram(
+    confidence: Tensor, correct: Tensor, bins: int = NUM_BINS, by: Bins = "width"
+) -> ReliabilityDiagram:
+    """Group predictions (n) by confidence into bins of equal width, or of equal counts ("mass").
+
+    >>> confidence, correct = torch.tensor([0.55, 0.95, 0.95]), torch.tensor([True, True, False])
+    >>> diagram = reliability_diagram(confidence, correct, bins=2)
+    >>> diagram.count, round(diagram.error, 4)
+    (tensor([0, 3]), 0.15)
+    """
+    if bins < 1 or by not in ("width", "mass"):
+        raise RandomSetError(
+            "invalid bins", got=f"{bins} by {by}", expected='1 or more, by "width" or "mass"'
+        )
+    confidence, correct = confidence.double().contiguous(), correct.double()
+    edges = torch.linspace(0, 1, bins + 1, dtype=torch.double)
+    if by == "mass":
+        edges = _even_edges(confidence, bins)
+    bin_index = torch.bucketize(confidence, edges[1:-1])
+    count = torch.bincount(bin_index, minlength=len(edges) - 1)
+
+    def mean(values: Tensor) -> Tensor:
+        total = torch.zeros(len(count), dtype=torch.double).index_add(0, bin_index, values)
+        return total / count.clamp_min(1)
+
+    return ReliabilityDiagram(edges, count, mean(confidence), mean(correct))
+
+
+def calibration_gaps(confidence: Tensor, correct: Tensor, bins: int = NUM_BINS) -> Tensor:
+    """Return Σ (correct − confidence) of each bin of equal width: (n), (n) → (bins).
+
+    Sums of batches and processes add up; the ECE is Σ |gap| / n.
+    """
+    edges = torch.linspace(0, 1, bins + 1, dtype=torch.double, device=confidence.device)
+    bin_index = torch.bucketize(confidence.double().contiguous(), edges[1:-1])
+    return edges.new_zeros(bins).index_add(0, bin_index, correct.double() - confidence.double())
+
+
+def calibration_error(confidence: Tensor, correct: Tensor, bins: int = NUM_BINS) -> float:
+    """Expected calibration error over bins of equal width.
+
+    >>> round(calibration_error(torch.tensor([0.8, 0.8]), torch.tensor([1.0, 0.0])), 4)
+    0.3
+    """
+    return (calibration_gaps(confidence, correct, bins).abs().sum() / len(correct)).item()
+
+
+def _even_edges(confidence: Tensor, bins: int) -> Tensor:
+    """Return edges of bins with about equal counts; equal values share a bin."""
+    values, count = confidence.unique(return_counts=True)
+    middle = (count.cumsum(0) - count / 2) / count.sum()
+    group = (middle * bins).long().clamp_max(bins - 1)
+    cuts = (group[1:] != group[:-1]).nonzero()[:, 0]
+    return torch.cat((confidence.new_zeros(1), (values[cuts] + values[cuts + 1]) / 2, confidence.new_ones(1)))

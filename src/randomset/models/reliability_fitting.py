@@ -10,8 +10,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from randomset._core.batches import as_floating, call_with, evaluating, labelled_batches, moved, split_batch
-from randomset._core.progress import progress_bar
+from randomset._core.batches import (
+    as_floating,
+    call_with,
+    evaluating,
+    labelled_batches,
+    moved,
+    progress_bar,
+    split_batch,
+)
 from randomset.errors import LabelError, RandomSetError
 from randomset.models.reliability import Reliability, check_reliability, stratified
 from randomset.models.temperature import MAX_CHANGED, label_shares, measured

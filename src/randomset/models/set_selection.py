@@ -15,8 +15,7 @@ from randomset._core.checks import is_whole
 from randomset._core.files import write_document
 from randomset.belief.budget import Budget
 from randomset.budgeting.budgeter import Budgeter
-from randomset.budgeting.num_sets import number_of_sets
-from randomset.budgeting.reporting import clusters_of
+from randomset.budgeting.overlap import clusters_of, number_of_sets
 from randomset.errors import RandomSetError, RandomSetWarning
 from randomset.models.softmax import Softmax
 

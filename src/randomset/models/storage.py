@@ -1,7 +1,7 @@
-"""Models in files: one safetensors file whose header describes how to build the model. Never pickle.
+"""Models by name and in files: the registry of methods, and safetensors files that describe their model.
 
 The description in a file is not trusted: it may claim any class, size or network. Where possible, backbones
-are first built on the meta device, and they are never larger than the weights in the same file.
+are first built on the meta device, and they are never larger than the weights in the same file. Never pickle.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 import copy
 import json
 import platform
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from operator import mul
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -27,9 +27,57 @@ from randomset.backbones.registry import build_limits, check_spec
 from randomset.backbones.surgery import replace_with_identity
 from randomset.errors import FileFormatError, RandomSetError, WriteError
 from randomset.models.base import Classifier
-from randomset.models.registry import classifier_class
 
-__all__ = ["WEIGHTS", "Builder", "load", "save"]
+if TYPE_CHECKING:
+    from randomset.models.base import Classifier
+
+__all__ = ["WEIGHTS", "Builder", "classifier_class", "load", "methods", "register", "save"]
+
+_CLASSES: dict[str, type[Classifier]] = {}
+_C = TypeVar("_C", bound="type[Classifier]")
+
+
+def register(name: str) -> Callable[[_C], _C]:
+    """Register a subclass of `Classifier` under a method name.
+
+    >>> from randomset.models import Softmax
+    >>> @register("wide-softmax")
+    ... class WideSoftmax(Softmax):
+    ...     pass
+    >>> WideSoftmax.method, classifier_class("wide-softmax") is WideSoftmax
+    ('wide-softmax', True)
+    >>> del _CLASSES["wide-softmax"]
+    """
+
+    def add(cls: _C) -> _C:
+        known = _CLASSES.get(name)
+        if known is not None and known.__module__.startswith("randomset.") and known.__name__ != cls.__name__:
+            raise RandomSetError(
+                "this method name is already registered",
+                got=name,
+                expected=f"a name other than {', '.join(methods())}",
+            )
+        _CLASSES[name] = cls
+        cls.method = name
+        return cls
+
+    return add
+
+
+def methods() -> tuple[str, ...]:
+    """Return the names of all methods, the random-set network's first."""
+    return tuple(sorted(_CLASSES, key=lambda name: (name != "rsnn", name)))
+
+
+def classifier_class(name: str) -> type[Classifier]:
+    """Return the class registered under a method name."""
+    if name not in _CLASSES:
+        raise RandomSetError("unknown method", got=name, expected=f"one of {', '.join(methods())}")
+    return _CLASSES[name]
+
+
+# -- files -----------------------------------------------------------------------------------------
+
 
 WEIGHTS = "model.safetensors"
 _FORMAT, _VERSION = "randomset.model", 1

@@ -10,12 +10,19 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from randomset._core.batches import as_floating, call_with, evaluating, labelled_batches, moved, split_batch
-from randomset._core.progress import progress_bar
+from randomset._core.batches import (
+    as_floating,
+    call_with,
+    evaluating,
+    labelled_batches,
+    moved,
+    progress_bar,
+    split_batch,
+)
 from randomset.belief.random_set import RandomSet
 from randomset.errors import LabelError, RandomSetError
 from randomset.models.calibration import BeliefTemperature, Calibration, PignisticTemperature
-from randomset.models.calibration_error import calibration_error
+from randomset.models.prediction import calibration_error
 
 if TYPE_CHECKING:
     from randomset.models.base import Classifier

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 import numpy as np
 from numpy.typing import NDArray
 
-from randomset.belief.focal_sets import braces
-from randomset.budgeting.num_sets import NEGLIGIBLE
+from randomset._core.checks import braces
+from randomset.budgeting.overlap import NEGLIGIBLE
 from randomset.budgeting.reduce import stratified_sample
 from randomset.errors import MissingPackageError, RandomSetError
 from randomset.report.axes import DARK, MAX_POINTS, ORANGE, class_colours, figure_and_axes, shortened

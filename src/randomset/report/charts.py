@@ -14,9 +14,9 @@ import torch
 from numpy.typing import NDArray
 
 from randomset.errors import RandomSetError
+from randomset.evaluation.evaluator import RANKS
 from randomset.evaluation.metrics import rank_average, risk_coverage
 from randomset.evaluation.result import Evaluation
-from randomset.evaluation.sections import RANKS
 from randomset.evaluation.tables import UNITS
 
 if TYPE_CHECKING:

@@ -13,17 +13,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from randomset._core.checks import is_number
-from randomset._core.files import check_version, check_writable
-from randomset._core.locks import lock_folder
+from randomset._core.checks import braces, is_number
+from randomset._core.files import check_version, check_writable, lock_folder
 from randomset.backbones.hugging_face import load_tokenizer
 from randomset.belief.budget import Budget
-from randomset.belief.focal_sets import braces
 from randomset.data.images import png_from_image
 from randomset.data.sources import Source
 from randomset.errors import FileFormatError, RandomSetError
 from randomset.evaluation.result import Evaluation
-from randomset.models.threshold import Threshold
+from randomset.models.prediction import Threshold
 from randomset.report.charts import correct_predictions
 from randomset.report.html import evaluation_report, write_report
 from randomset.runs.data import TOKENIZER, drawn, measured_inputs

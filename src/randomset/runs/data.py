@@ -13,23 +13,16 @@ import torch
 from randomset._core.checks import is_number
 from randomset.backbones.hugging_face import load_tokenizer, tokenize
 from randomset.backbones.inputs import InputSpec
-from randomset.data.catalogue import KNOWN
 from randomset.data.sources import Source, load_source
 from randomset.data.splits import Parts, unseen
 from randomset.errors import FileFormatError, ShapeError
 from randomset.evaluation.result import Evaluation
 from randomset.models.base import Classifier
 
-__all__ = ["TOKENIZER", "HeldOut", "NetworkInputs", "drawn", "measured_inputs", "own_data", "resolved"]
+__all__ = ["TOKENIZER", "HeldOut", "NetworkInputs", "drawn", "measured_inputs", "own_data"]
 
 TOKENIZER = "tokenizer"
 """The folder with the tokenizer's files in the run folder of a network that reads texts."""
-
-
-def resolved(source: str) -> str:
-    """Return the absolute path of a source that is a file or folder; names of data sets stay as they are."""
-    named = source in ("", "digits", *KNOWN)
-    return source if named or not Path(source).exists() else str(Path(source).resolve())
 
 
 class NetworkInputs:

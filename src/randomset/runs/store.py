@@ -14,18 +14,15 @@ from typing import Any
 import torch
 
 from randomset._core.checks import is_number
-from randomset._core.files import expanded, read_document, write_document
-from randomset._core.locks import lock_folder
+from randomset._core.files import expanded, lock_folder, read_document, write_document
 from randomset.data.sources import load_source
-from randomset.data.splits import fingerprint
+from randomset.data.splits import fingerprint, resolved
 from randomset.errors import FileFormatError, RandomSetError, ShapeError
 from randomset.evaluation.comparison import Comparison
 from randomset.evaluation.metrics import in_turns
 from randomset.evaluation.result import Evaluation
-from randomset.models.registry import classifier_class, methods
-from randomset.runs.data import resolved
-from randomset.runs.evaluation import evaluate_run
-from randomset.runs.run import Run
+from randomset.models.storage import classifier_class, methods
+from randomset.runs.run import Run, evaluate_run
 from randomset.runs.training import train_run
 from randomset.training.config import TrainConfig
 

@@ -24,9 +24,7 @@ from randomset.data.splits import Parts
 from randomset.errors import MissingPackageError, RandomSetError, WriteError
 from randomset.models import load as load_model
 from randomset.models.base import Classifier
-from randomset.models.calibration_error import calibration_error
-from randomset.models.prediction import Prediction
-from randomset.models.threshold import Threshold
+from randomset.models.prediction import Prediction, Threshold, calibration_error
 from randomset.runs.data import TOKENIZER
 from randomset.training.config import TrainConfig
 from randomset.training.pipeline import train
@@ -46,16 +44,7 @@ def train_run(
     strict: bool = False,
     base: Path | None = None,
 ) -> None:
-    """Train a model as configured, store it in a run folder, and test it once on the held-out samples.
-
-    Args:
-        config: the settings.
-        out: the run folder.
-        budget: a budget.json to use instead of choosing the sets.
-        resume: whether to resume the run in the folder.
-        strict: whether to raise an error for unreadable images instead of skipping them.
-        base: the run of a softmax network with the same settings, which some methods build on.
-    """
+    """Implement `Run.train`, with the same arguments: train, store and test a model in the folder `out`."""
     import_torchvision_first()
     try:
         import lightning  # noqa: F401  (fail before the data are read)
@@ -91,7 +80,24 @@ def train_run(
             f"{len(parts.calibration)} to calibrate conformal sets, {len(tested)} to test on."
         )
         with _clock(out, resume) as seconds:
-            model = _trained(config, data, parts, chosen, base, seconds, out=out, resume=resume)
+            network = None if base is None else load_model(base)
+            if network is not None and not seconds:  # else they were counted before an interruption
+                seconds.append(float(network.notes.get("seconds", 0.0)))
+            result = train(
+                config,
+                data.inputs,
+                data.labels,
+                data.classes,
+                rows=parts.train,
+                val_rows=parts.validation,
+                budget=chosen,
+                base=network,
+                out=out,
+                resume=resume,
+            )
+    model = result.model
+    if model.bounded and result.fit is not None:
+        logger.info("%s", result.fit)
     measured = _test_numbers(model, tested)
     threshold = None
     if len(parts.validation):
@@ -115,27 +121,6 @@ def train_run(
             f"On {measured['samples']} held-out samples: accuracy {measured['accuracy']:.2%}, "
             f"ECE {measured['ece']:.3f}{width}."
         )
-
-
-def _trained(
-    config: TrainConfig,
-    data: Source,
-    parts: Parts,
-    budget: Budget | None,
-    base: Path | None,
-    seconds: list[float],
-    **options: Any,
-) -> Classifier:
-    """Train the configured method; the time spent on a base network is added to `seconds`."""
-    options |= {"rows": parts.train, "val_rows": parts.validation, "budget": budget}
-    if base is not None:
-        options["base"] = load_model(base)
-        if not seconds:  # else they were counted before an interruption
-            seconds.append(float(options["base"].notes.get("seconds", 0.0)))
-    result = train(config, data.inputs, data.labels, data.classes, **options)
-    if result.model.bounded and result.fit is not None:
-        logger.info("%s", result.fit)
-    return result.model
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from torch import Tensor
 from randomset.errors import ShapeError
 from randomset.evaluation.predictor import Prediction
 from randomset.models.base import Classifier
-from randomset.models.threshold import Threshold
+from randomset.models.prediction import Threshold
 
 __all__ = ["Answers"]
 

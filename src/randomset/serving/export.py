@@ -19,8 +19,8 @@ from torch import Tensor, nn
 import randomset
 from randomset._core.files import replacing
 from randomset.errors import FileFormatError, MissingPackageError, RandomSetError
+from randomset.models.prediction import Threshold
 from randomset.models.random_set import RandomSetNetwork
-from randomset.models.threshold import Threshold
 
 __all__ = ["TOLERANCE", "Deployed", "export_onnx", "export_torch"]
 

@@ -23,7 +23,7 @@ from randomset.backbones.hugging_face import load_tokenizer, tokenize
 from randomset.data.images import pixels_from_pil
 from randomset.errors import FileFormatError, MissingPackageError, RandomSetError, ShapeError
 from randomset.models import load as load_model
-from randomset.models.threshold import Threshold
+from randomset.models.prediction import Threshold
 from randomset.serving.answers import Answers
 
 __all__ = ["Answer", "Limits", "ServedModel", "TooLarge"]

@@ -13,9 +13,8 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from randomset._core.batches import usual_workers
-from randomset._core.locks import locks_out_folder
-from randomset._core.progress import on_terminal
+from randomset._core.batches import on_terminal, usual_workers
+from randomset._core.files import locks_out_folder
 from randomset._core.torchvision import import_torchvision_first
 from randomset.errors import (
     FileFormatError,
@@ -28,7 +27,7 @@ from randomset.models.base import Classifier
 from randomset.models.reliability import check_reliability
 from randomset.models.reliability_fitting import ReliabilityReport
 from randomset.models.temperature import CalibrationReport
-from randomset.training.environment import chosen_precision, loggers, preserve_random_state, quiet_lightning
+from randomset.training.config import Recipe
 from randomset.training.loaders import (
     EpochLoader,
     seed_everything,
@@ -36,10 +35,14 @@ from randomset.training.loaders import (
     training_loader,
     validation_loader,
 )
-from randomset.training.preparation import spec_for
-from randomset.training.recipe import Recipe
-from randomset.training.report import FitReport, TrainingStopped
-from randomset.training.resuming import checked_checkpoint, find_checkpoint
+from randomset.training.preparation import (
+    chosen_precision,
+    loggers,
+    preserve_random_state,
+    quiet_lightning,
+    spec_for,
+)
+from randomset.training.resuming import FitReport, TrainingStopped, checked_checkpoint, find_checkpoint
 
 __all__ = ["fit"]
 
@@ -107,8 +110,7 @@ def fit(
         import lightning
     except ImportError:
         raise MissingPackageError("lightning", "train") from None
-    from randomset.training.checkpoints import RunCheckpoints, Stopped
-    from randomset.training.engine import Engine
+    from randomset.training.engine import Engine, RunCheckpoints, Stopped
 
     plan = Recipe.named(recipe, epochs=epochs, batch_size=batch_size, learning_rate=learning_rate)
     if loss is None:

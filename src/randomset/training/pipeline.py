@@ -15,13 +15,13 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset, Subset, TensorDataset
 
 from randomset._core.batches import width_of
-from randomset._core.locks import locks_out_folder
+from randomset._core.files import locks_out_folder
 from randomset.backbones import Backbone, build
 from randomset.backbones.inputs import InputSpec
 from randomset.belief.budget import Budget
 from randomset.errors import RandomSetError
 from randomset.models.base import Classifier
-from randomset.models.registry import classifier_class
+from randomset.models.storage import classifier_class
 from randomset.training.config import TrainConfig
 from randomset.training.fitting import fit
 from randomset.training.loaders import EpochLoader, seed_from
@@ -35,7 +35,7 @@ from randomset.training.preparation import (
     scaled_features,
     spec_for,
 )
-from randomset.training.report import FitReport
+from randomset.training.resuming import FitReport
 
 if TYPE_CHECKING:
     from randomset.budgeting.budgeter import Budgeter

@@ -1,4 +1,7 @@
-"""Reading checkpoints: no code is executed, and a damaged checkpoint falls back to the previous one."""
+"""How training ends and resumes: its report, and checkpoints, which are read without executing code.
+
+A damaged checkpoint falls back to the previous one.
+"""
 
 from __future__ import annotations
 
@@ -6,23 +9,106 @@ import os
 import pickletools
 import warnings
 import zipfile
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
 
 from randomset._core.checks import is_whole
-from randomset._core.files import check_version
-from randomset.errors import FileFormatError, RandomSetError, RandomSetWarning
+from randomset._core.files import check_version, replacing
+from randomset.errors import FileFormatError, MissingPackageError, RandomSetError, RandomSetWarning
+from randomset.models.reliability_fitting import ReliabilityReport
+from randomset.models.temperature import CalibrationReport
+from randomset.training.config import Recipe
 from randomset.training.loaders import EpochLoader
-from randomset.training.recipe import Recipe
 
 if TYPE_CHECKING:
+    from pandas import DataFrame
+
     from randomset.training.engine import Engine
 
-__all__ = ["FORMAT", "VERSION", "checked_checkpoint", "find_checkpoint"]
+__all__ = [
+    "FORMAT",
+    "VERSION",
+    "FitReport",
+    "TrainingStopped",
+    "checked_checkpoint",
+    "find_checkpoint",
+    "write_history",
+]
+
+
+@dataclass(frozen=True)
+class FitReport:
+    """Result of a training run: one history row per epoch, and reports of what was fitted afterwards."""
+
+    history: list[dict[str, float]]
+    folder: Path | None = None
+    calibration: CalibrationReport | None = None
+    planned: int = 0
+    """Number of planned epochs; fewer are run if a callback stops early."""
+    kept: Literal["last", "best"] = "last"
+    """Which epoch's weights were kept."""
+    reliability: ReliabilityReport | None = None
+
+    @property
+    def last(self) -> dict[str, float]:
+        """Row of the last epoch."""
+        return self.history[-1]
+
+    @property
+    def best(self) -> dict[str, float]:
+        """Row of the epoch with the highest validation accuracy; ties are broken by the lowest loss."""
+        return max(
+            self.history, key=lambda row: (row.get("val_accuracy", 0.0), -row.get("val_loss", row["loss"]))
+        )
+
+    def to_frame(self) -> DataFrame:
+        """Return the history as a pandas DataFrame."""
+        try:
+            import pandas
+        except ImportError:
+            raise MissingPackageError("pandas", "frames") from None
+        return pandas.DataFrame(self.history)
+
+    def __str__(self) -> str:
+        row = self.best if self.kept == "best" else self.last
+        done = int(self.last["epoch"])
+        text = f"{done} epoch{'' if done == 1 else 's'}"
+        text += f" of {self.planned}, stopped early" if done < self.planned else ""
+        text += f", kept epoch {int(row['epoch'])}" if self.kept == "best" else ""
+        text += f", loss {row['loss']:.4f}"
+        if "val_accuracy" in row:
+            text += f", validation accuracy {row['val_accuracy']:.2%}, ECE {row['val_ece']:.3f}"
+        if "val_negative_mass" in row:
+            text += f", {row['val_negative_mass']:.1%} of the raw mass negative"
+        fitted = (self.calibration, self.reliability)
+        return "\n".join([text, *(str(report) for report in fitted if report is not None)])
+
+
+def write_history(history: list[dict[str, float]], path: Path) -> None:
+    """Write the training history as CSV, one row per epoch."""
+    columns = list(dict.fromkeys(name for row in history for name in row))
+    lines = [",".join(columns)]
+    for row in history:
+        lines.append(",".join(f"{row[name]:.8g}" if name in row else "" for name in columns))
+    with replacing(path) as temporary:
+        temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+class TrainingStopped(KeyboardInterrupt):
+    """Training was stopped by Ctrl-C or SIGTERM; the message explains how to resume."""
+
+    def __init__(self, message: str, number: int, checkpoint: Path | None) -> None:
+        super().__init__(message)
+        self.signal, self.checkpoint = number, checkpoint
+
+
+# -- resuming --------------------------------------------------------------------------------------
+
 
 FORMAT, VERSION = "randomset.checkpoint", 1
 
