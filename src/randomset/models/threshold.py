@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from randomset._core.checks import is_number
 from randomset._core.files import expanded, read_document, write_document
-from randomset.errors import FileFormatError, RandomSetError
+from randomset.errors import FileFormatError, RandomSetError, RandomSetWarning
 
 __all__ = ["Threshold"]
 
 _FILE, _FORMAT, _VERSION = "threshold.json", "randomset.threshold", 1
+_MOST = 0.5  # share of known inputs with one score, above which a threshold on it says nothing
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,10 @@ class Threshold:
 
     @classmethod
     def keeping(cls, share: float, validation: Tensor, score: str) -> Threshold:
-        """Choose the smallest threshold that accepts at least the given share of known validation inputs."""
+        """Choose the smallest threshold that accepts at least the given share of known validation inputs.
+
+        Warns if most of these inputs have the same score, since it then cannot tell them from others.
+        """
         if not 0 < share <= 1:
             raise RandomSetError("share is out of range", got=share, expected="0 < share ≤ 1")
         if validation.dim() != 1 or not len(validation):
@@ -47,7 +53,9 @@ class Threshold:
             )
         ordered = validation.double().sort().values
         place = int(np.ceil(share * len(ordered) - 1e-9)) - 1
-        return cls(score, float(ordered[place]), share)
+        chosen = cls(score, float(ordered[place]), share)
+        _warn_if_tied(chosen, ordered)
+        return chosen
 
     def known_by(self, scores: Mapping[str, Tensor]) -> Tensor:
         """Return which inputs count as known, given all scores of a prediction."""
@@ -89,3 +97,24 @@ class Threshold:
     def known(self, scores: Tensor) -> Tensor:
         """Return which inputs count as known."""
         return scores.double() <= self.value
+
+
+def _warn_if_tied(threshold: Threshold, scores: Tensor) -> None:
+    """Warn if the threshold is the score of most inputs: it accepts them all, and unknown ones like them."""
+    value = torch.full_like(scores, threshold.value)
+    tied = float(torch.isclose(scores, value, rtol=1e-6, atol=1e-12).double().mean())
+    if len(scores) > 1 and tied > _MOST:
+        accepted = float(threshold.known(scores).double().mean())
+        other = threshold.score != "entropy"
+        remedy = (
+            "Choose another score, such as entropy"
+            if other
+            else "Check the model: its predictions hardly differ"
+        )
+        warnings.warn(
+            f"{tied:.0%} of the {len(scores)} known inputs have the same {threshold.score}, "
+            f"{threshold.value:.6g}: the threshold accepts {accepted:.0%} of them instead of "
+            f"{threshold.share:.0%}, and every unknown input with that score or less. {remedy}",
+            RandomSetWarning,
+            stacklevel=3,
+        )
