@@ -51,6 +51,13 @@ class TestParts:
         assert torch.equal(found.upper, answer.upper)
         assert torch.equal(found.scores["credal width"], answer.credal_width)
 
+    def test_reliability_of_discounted_predictions(self):
+        answer = RandomSet.from_mass(torch.tensor([[0.5, 0.5], [1.0, 0.0]]), Budget.singletons(2))
+        assert Prediction.of(answer).reliability is None
+        found = Prediction.of(answer.discount(torch.tensor([0.25, 1.0]))).reliability
+        assert found is not None
+        assert found.tolist() == pytest.approx([0.25, 1.0])
+
     def test_bounds_must_be_finite(self):
         p = torch.full((2, 2), 0.5)
         with pytest.raises(InvalidBeliefError, match="upper is not finite; got row 1"):

@@ -20,6 +20,7 @@ from randomset.evaluation.sections import (
     conformal_section,
     decisions_section,
     ood_section,
+    reliability_section,
     scaled_section,
     selective_section,
     test_section,
@@ -159,6 +160,8 @@ def evaluate(
         "ood": ood_section(tested, others, held),
         "selective": selective_section(tested),
     }
+    if found := reliability_section(tested, others):
+        numbers["reliability"] = found
     if held is not None:
         numbers["test"]["scaled"] = scaled_section(tested, held, bins)
     if tested.prediction.lower is not None:

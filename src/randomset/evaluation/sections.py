@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from randomset.belief.decision import utility
+from randomset.belief.text import FAMILIAR
 from randomset.evaluation.conformal import SCORES, Conformal
 from randomset.evaluation.metrics import (
     balanced_accuracy,
@@ -31,6 +33,7 @@ __all__ = [
     "conformal_section",
     "decisions_section",
     "ood_section",
+    "reliability_section",
     "scaled_section",
     "selective_section",
     "test_section",
@@ -38,6 +41,7 @@ __all__ = [
 ]
 
 RANKS = "rank average"
+_QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
 def test_section(tested: Outcome, bins: int) -> dict[str, Any]:
@@ -91,6 +95,22 @@ def ood_section(tested: Outcome, others: dict[str, Outcome], held: Outcome | Non
             }
             measured[score] = {**numbers, **moments}
         section[name] = {"samples": len(other), "scores": measured}
+    return section
+
+
+def reliability_section(tested: Outcome, others: dict[str, Outcome]) -> dict[str, Any]:
+    """Distribution of the reliability of test and unknown inputs; empty for a model without one."""
+    section = {}
+    for outcome in (tested, *others.values()):
+        if (reliability := outcome.prediction.reliability) is not None:
+            values = reliability.double().numpy()
+            quantiles = np.quantile(values, _QUANTILES).tolist()
+            section[outcome.name] = {
+                "samples": len(outcome),
+                "mean": float(values.mean()),
+                "quantiles": {f"{q:.0%}": value for q, value in zip(_QUANTILES, quantiles, strict=True)},
+                "familiar": float((values >= FAMILIAR).mean()),
+            }
     return section
 
 

@@ -120,6 +120,12 @@ class Prediction:
         """The probability of the most likely class (n)."""
         return self.probabilities.amax(1)
 
+    @property
+    def reliability(self) -> Tensor | None:
+        """The reliability (n) by which predictions were discounted; None for a model without one."""
+        score = self.scores.get("1 - reliability")
+        return None if score is None else 1 - score
+
     def to(self, device: Any) -> Prediction:
         """Move all tensors to a device."""
         return self._map(lambda values: values.to(device))
