@@ -29,12 +29,14 @@ def main(model: str, archive: str) -> None:
         label = int(prediction["label"][0])
         low, high = prediction["lower"][0, label], prediction["upper"][0, label]
         heaviest = int(prediction["mass"][0].argmax())
-        known = (
-            ""
-            if "known" not in prediction or prediction["known"][0]
-            else ", but the input is unlike the training data"
-        )
-        print(f"{row}: {classes[label]}, probability in [{low:.2f}, {high:.2f}]{known}; "
+        notes = ""
+        if "reliability" in prediction:
+            reliability = prediction["reliability"][0]
+            familiar = "familiar" if reliability >= 0.5 else "unlike the training data"
+            notes += f", {familiar} (reliability {reliability:.2f})"
+        if "known" in prediction and not prediction["known"][0]:
+            notes += ", rejected as unknown"
+        print(f"{row}: {classes[label]}, probability in [{low:.2f}, {high:.2f}]{notes}; "
               f"most mass on {{{', '.join(sets[heaviest])}}}")  # fmt: skip
 
 

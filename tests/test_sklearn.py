@@ -14,7 +14,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from randomset import Budget, RandomSet, RandomSetClassifier, backbones
-from randomset.errors import RandomSetError, ShapeError
+from randomset.errors import LabelError, RandomSetError, ShapeError
 
 pytestmark = pytest.mark.slow
 
@@ -39,6 +39,12 @@ def blobs():
 @pytest.fixture(scope="module")
 def fitted(blobs):
     return RandomSetClassifier(epochs=8, random_state=0).fit(*blobs)
+
+
+@pytest.fixture(scope="module")
+def reliable(blobs):
+    options = {"reliability": "auto", "validation_fraction": 0.2}
+    return RandomSetClassifier(epochs=8, random_state=0, **options).fit(*blobs)
 
 
 @pytest.mark.parametrize("images", [False, True])
@@ -109,6 +115,73 @@ class TestPredictions:
         assert classifier.network_.head.in_features == 16
 
 
+class TestKnownInputs:
+    def test_most_known_inputs_are_kept_and_far_ones_are_rejected(self, blobs, reliable):
+        X, _ = blobs
+        known = reliable.predict_known(X)
+        assert known.dtype == bool
+        assert known.shape == (300,)
+        assert 0.85 < known.mean() <= 1
+        far = 20 * X[np.abs(X).max(1) > 5]
+        assert len(far) > 20
+        assert not reliable.predict_known(far).any()
+        assert reliable.predict_random_set(far).reliability.max() < 0.1
+
+    def test_the_threshold_keeps_its_share_of_the_held_out_samples(self, blobs, reliable):
+        assert (reliable.threshold_.score, reliable.threshold_.share) == ("entropy", 0.95)
+        strict = clone(reliable).set_params(keep=0.5).fit(*blobs)
+        assert strict.threshold_.value < reliable.threshold_.value
+        assert strict.predict_known(blobs[0]).mean() < 0.75
+
+    def test_rejected_inputs_get_a_label_of_their_own(self, blobs, reliable):
+        X, _ = blobs
+        mixed = np.concatenate([X, np.full((2, 4), 1e3)])
+        labels = reliable.predict_or_reject(mixed)
+        known = reliable.predict_known(mixed)
+        assert labels.dtype.kind == "i"
+        assert (labels[known] == reliable.predict(mixed)[known]).all()
+        assert (labels[~known] == -1).all()
+        assert labels[-2:].tolist() == [-1, -1]
+        assert reliable.predict_or_reject(mixed, rejected=None)[-1] is None
+
+    @pytest.mark.parametrize(
+        ("kind", "rejected", "dtype"),
+        [
+            (["ant", "cat", "cow", "dog"], "unknown", "U"),
+            (["ant", "cat", "cow", "dog"], -1, "O"),
+            ([0.0, 1.0, 2.0, 9.0], -1, "f"),
+            ([False, True, False, True], -1, "O"),
+        ],
+    )
+    def test_labels_of_any_type(self, blobs, kind, rejected, dtype):
+        X, y = blobs
+        classifier = RandomSetClassifier(epochs=1, random_state=0, keep=0.5).fit(X, np.array(kind)[y])
+        labels = classifier.predict_or_reject(X, rejected=rejected)
+        assert labels.dtype.kind == dtype
+        known = classifier.predict_known(X)
+        assert 0 < known.sum() < 300
+        assert labels[known].tolist() == classifier.predict(X)[known].tolist()
+        assert set(labels[~known].tolist()) == {rejected}
+
+    def test_mistakes(self, blobs, reliable):
+        X, y = blobs
+        with pytest.raises(LabelError, match=r"is one of the classes; got 2; .*rejected=None"):
+            reliable.predict_or_reject(X, rejected=2)
+        without = RandomSetClassifier(epochs=1, validation_fraction=0).fit(X, y)
+        assert without.threshold_ is None
+        for call in (without.predict_known, without.predict_or_reject):
+            with pytest.raises(RandomSetError, match=r"there is no threshold .*validation_fraction"):
+                call(X)
+        for call in (RandomSetClassifier().predict_known, RandomSetClassifier().predict_or_reject):
+            with pytest.raises(NotFittedError):
+                call(X)
+
+    def test_pickles(self, blobs, reliable):
+        X, _ = blobs
+        again = pickle.loads(pickle.dumps(reliable))
+        assert (again.predict_known(X) == reliable.predict_known(X)).all()
+
+
 class TestParameters:
     def test_the_seed_decides(self, blobs, fitted):
         X, y = blobs
@@ -151,6 +224,7 @@ class TestParameters:
             ({"backbone": "vgg"}, "mlp"),
             ({"recipe": "slow"}, "paper, fast"),
             ({"validation_fraction": 1.0}, "validation_fraction"),
+            ({"keep": 0.0}, "keep is out of range"),
             ({"hidden": (0,)}, "positive"),
         ],
     )

@@ -19,6 +19,7 @@ from randomset._core.checks import stratified_parts
 from randomset.belief.random_set import RandomSet
 from randomset.data.arrays import images_from_array
 from randomset.errors import LabelError, RandomSetError, ShapeError
+from randomset.models.prediction import Threshold
 from randomset.training import TrainConfig, train
 
 if TYPE_CHECKING:
@@ -52,7 +53,10 @@ class RandomSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             more held-out samples: "auto", "neighbours", "gaussians" or "none"; see
             `randomset.models.Reliability`.
         reducer: how features are reduced for budgeting: "pca", "lda", "tsne", "umap" or "autoencoder".
-        validation_fraction: share of samples held out for calibration; 0 skips calibration.
+        validation_fraction: share of samples held out for calibration and for the threshold between known and
+            unknown inputs; 0 skips both.
+        keep: share of the held-out samples that count as known: `predict_known` rejects inputs whose entropy
+            is above that of these samples.
         random_state: a seed or a NumPy generator, for reproducible results.
         verbose: whether to show progress.
         trainer_options: further arguments of Lightning's `Trainer`.
@@ -63,6 +67,7 @@ class RandomSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         budget_: its budget.
         history_: metrics of each epoch.
         report_: the history and the calibration report.
+        threshold_: the `Threshold` of `predict_known`; None if there were too few samples to hold some out.
         n_features_in_: number of features of a table, or the height of images.
 
     >>> from sklearn.datasets import load_iris
@@ -87,6 +92,7 @@ class RandomSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         reducer: str = "pca",
         reliability: str = "auto",
         validation_fraction: float = 0.1,
+        keep: float = 0.95,
         random_state: Any = None,
         verbose: bool = False,
         trainer_options: dict[str, Any] | None = None,
@@ -103,6 +109,7 @@ class RandomSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.reducer = reducer
         self.reliability = reliability
         self.validation_fraction = validation_fraction
+        self.keep = keep
         self.random_state = random_state
         self.verbose = verbose
         self.trainer_options = trainer_options
@@ -160,6 +167,10 @@ class RandomSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         # Tables are predicted in double precision, so that predictions do not depend on the batch.
         self.network_ = result.model.double() if inputs.dim() == 2 else result.model
+        self.threshold_: Threshold | None = None
+        if len(held_out):
+            entropy = self._answer(inputs[held_out]).entropy
+            self.threshold_ = Threshold.keeping(self.keep, entropy, "entropy")
         assert result.fit is not None
         self.report_: FitReport = result.fit
         self.history_ = result.fit.history
@@ -182,7 +193,7 @@ class RandomSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 got=X.shape[1:],
                 expected=str(self.input_shape_),
             )
-        return self.network_.predict(_as_inputs(X), progress=bool(self.verbose))
+        return self._answer(_as_inputs(X))
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Predict the pignistic probability of every class (n × N)."""
@@ -194,12 +205,53 @@ class RandomSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         labels = self.predict_proba(X).argmax(1)  # first: it checks that the estimator is fitted
         return self.classes_[labels]
 
+    def predict_known(self, X: Any) -> NDArray[np.bool_]:
+        """Predict which inputs are known (n): those whose entropy is at most `threshold_`.
+
+        A reliability raises the entropy of inputs unlike the training data. `np.where(known, 1, -1)` is what
+        scikit-learn's outlier detectors, such as `IsolationForest`, predict.
+        """
+        return self._known(self.predict_random_set(X))
+
+    def predict_or_reject(self, X: Any, *, rejected: Any = -1) -> NDArray[Any]:
+        """Predict the most likely class, or `rejected` for inputs that `predict_known` rejects.
+
+        The result has the type of the labels, or is an array of objects if `rejected` has another type, as
+        −1 among names.
+        """
+        answer = self.predict_random_set(X)
+        if rejected in self.classes_.tolist():
+            raise LabelError(
+                "the label for rejected inputs is one of the classes",
+                got=rejected,
+                expected="another value",
+                remedy="Pass one, such as rejected=None",
+            )
+        labels = self.classes_[answer.labels.numpy()].astype(_common_type(self.classes_, rejected))
+        labels[~self._known(answer)] = rejected
+        return labels
+
+    def _answer(self, inputs: Tensor) -> RandomSet:
+        return self.network_.predict(inputs, progress=bool(self.verbose))
+
+    def _known(self, answer: RandomSet) -> NDArray[np.bool_]:
+        if self.threshold_ is None:
+            raise RandomSetError(
+                "there is no threshold between known and unknown inputs",
+                got="no held-out samples",
+                expected="at least 20, and one of each class",
+                remedy="Fit with more samples, or with a larger validation_fraction",
+            )
+        return self.threshold_.known_by(answer.scores).numpy()
+
     def _parts(self, codes: NDArray[np.int64], seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         share = self.validation_fraction
         if not 0 <= share < 1:
             raise RandomSetError(
                 "validation_fraction is out of range", got=share, expected="0 ≤ validation_fraction < 1"
             )
+        if not 0 < self.keep <= 1:
+            raise RandomSetError("keep is out of range", got=self.keep, expected="0 < keep ≤ 1")
         rest, held_out = stratified_parts(codes, [share], seed)
         enough = len(held_out) >= max(20, len(self.classes_))  # too few to fit a temperature
         return (rest, held_out) if enough else (np.arange(len(codes)), held_out[:0])
@@ -214,6 +266,13 @@ class RandomSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 def _as_inputs(array: NDArray[np.float32]) -> Tensor:
     """Bring images into the form (n × C × H × W)."""
     return torch.from_numpy(np.ascontiguousarray(array)) if array.ndim == 2 else images_from_array(array)
+
+
+def _common_type(classes: NDArray[Any], value: Any) -> Any:
+    """Return the type of an array that holds both numbers, or both names; objects otherwise."""
+    given = np.asarray(value).dtype
+    alike = (classes.dtype.kind in "iuf" and given.kind in "iuf") or classes.dtype.kind == given.kind == "U"
+    return np.result_type(classes.dtype, given) if alike else object
 
 
 def _names(classes: NDArray[Any]) -> tuple[str, ...]:

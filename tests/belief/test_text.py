@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from randomset import Budget, RandomSet
+from randomset.belief.text import FAMILIAR, familiarity
 from randomset.errors import MissingPackageError, ShapeError
 
 PETS = Budget.from_sets([{"cat", "dog"}], ["cat", "dog", "car"])
@@ -23,6 +24,40 @@ def test_explanation(answer):
     assert thin.explain().startswith("1e-03 on {0}; predicted")
     with pytest.raises(ShapeError, match=r"got \(2,\) samples. Pass its index"):
         answer.explain()
+
+
+class TestDiscounted:
+    """Predictions that carry a reliability."""
+
+    @pytest.fixture
+    def discounted(self, answer):
+        return answer.discount(torch.tensor([0.12, 0.96]))
+
+    def test_the_explanation_says_why_the_mass_is_on_the_universal_set(self, discounted):
+        assert discounted.explain(0) == (
+            "0.88 on Θ (all classes): unlike the training data; 0.06 on {cat}, 0.05 on {cat, dog}; "
+            "predicted cat, probability in [0.06, 0.99]; reliability 0.12"
+        )
+        assert discounted.explain(0, top=1).startswith(
+            "0.88 on Θ (all classes): unlike the training data; pred"
+        )
+        assert discounted.explain(1) == (
+            "0.96 on {car}, 0.04 on Θ (all classes); predicted car, probability in [0.96, 1.00]; "
+            "reliability 0.96"
+        )
+
+    def test_the_limit_is_half(self, answer):
+        assert "unlike" not in answer[1].discount(FAMILIAR).explain()
+        assert "unlike" in answer[1].discount(FAMILIAR - 1e-3).explain()
+        assert familiarity(FAMILIAR) == "familiar"
+
+    def test_tables_and_representations(self, answer, discounted):
+        assert discounted.to_frame()["reliability"].tolist() == pytest.approx([0.12, 0.96])
+        assert repr(discounted).endswith("mean reliability 0.540)")
+        assert "0.12: unlike the training data" in discounted._repr_html_()
+        assert "0.96: familiar" in discounted._repr_html_()
+        assert "reliability" not in answer.to_frame()
+        assert "reliability" not in repr(answer) + answer._repr_html_()
 
 
 def test_frame(answer):

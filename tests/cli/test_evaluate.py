@@ -34,7 +34,7 @@ class TestEvaluate:
         threshold = threshold_of(folder / "measured")
         assert (threshold.score, threshold.share) == ("credal width", 0.9)
         assert result["threshold"]["value"] == threshold.value
-        assert len(list((folder / "measured" / "figures").glob("*.png"))) == 11
+        assert len(list((folder / "measured" / "figures").glob("*.png"))) == 11 + ("reliability" in result)
         page = (folder / "measured" / "report.html").read_text(encoding="utf-8")
         assert "noise: least certain" in page
         assert f"accuracy {100 * result['test']['accuracy']:.2f} %" in out.stdout

@@ -12,6 +12,7 @@ from sklearn.datasets import load_digits
 
 import randomset
 from randomset import Budget
+from randomset.evaluation import Threshold
 from tests.commands import run, run_here, threshold_of
 
 
@@ -76,6 +77,26 @@ class TestPredict:
         assert "a different scale" in out.stderr
         np.savez(folder / "whole.npz", images=(load_digits().images[:7] / 16 * 255).astype(np.int64))
         assert run("predict", "run", "whole.npz", cwd=folder).returncode == 0
+
+
+def test_reliability_of_predictions(tmp_path, monkeypatch, capsys):
+    network = randomset.RandomSetNetwork(randomset.backbones.base.mlp(4), Budget.powerset(3)).eval()
+    inputs = torch.randn(200, 4)
+    network.fit_reliability((inputs, torch.arange(200) % 3), (inputs[:50], torch.arange(50) % 3))
+    network.notes = {"input_shape": [4]}
+    network.save(tmp_path / "run")
+    Threshold("1 - reliability", 0.5, 0.95).save(tmp_path / "run")
+    rows = torch.cat((inputs[:3], 100 * inputs[:3]))
+    np.savez(tmp_path / "x.npz", features=rows.numpy())
+    for format in ("csv", "jsonl"):
+        options = ("--format", format, "--out", f"y.{format}")
+        assert run_here(monkeypatch, capsys, "predict", "run", "x.npz", *options, cwd=tmp_path)[0] == 0
+    expected = network.predict(rows).reliability.tolist()
+    table = list(csv.DictReader(io.StringIO((tmp_path / "y.csv").read_text())))
+    assert [float(row["reliability"]) for row in table] == pytest.approx(expected, rel=1e-4)
+    assert [row["known"] for row in table[3:]] == ["False"] * 3
+    lines = [json.loads(line) for line in (tmp_path / "y.jsonl").read_text().splitlines()]
+    assert [line["reliability"] for line in lines] == pytest.approx(expected)
 
 
 def test_inputs_that_do_not_fit_the_network(tmp_path, monkeypatch, capsys):

@@ -176,6 +176,26 @@ class TestSections:
         assert result.classes == ("a", "b", "c")
 
 
+class TestReliability:
+    def test_its_distribution_for_known_and_unknown_inputs(self):
+        found = network()
+        found.fit_reliability(points(seed=1), points(90, seed=2))
+        result = evaluate(found, TEST, {"noise": UNKNOWN}, validation=points(seed=3), score="1 - reliability")
+        assert list(result["reliability"]) == ["test", "noise"]
+        for name, inputs in (("test", TEST[0]), ("noise", UNKNOWN)):
+            expected, section = found.predict(inputs).reliability.double(), result["reliability"][name]
+            assert section["samples"] == len(inputs)
+            assert section["mean"] == pytest.approx(expected.mean().item(), abs=1e-6)
+            assert section["quantiles"]["50%"] == pytest.approx(expected.quantile(0.5).item(), abs=1e-6)
+            assert section["familiar"] == (expected >= 0.5).double().mean().item()
+        assert result["threshold"]["score"] == "1 - reliability"
+        kept = 1 - found.predict(TEST[0]).reliability <= result["threshold"]["value"]
+        assert result["threshold"]["kept"] == kept.double().mean().item()
+
+    def test_a_model_without_one_has_no_section(self):
+        assert "reliability" not in evaluate(network(), TEST)
+
+
 class TestRepairs:
     def test_repaired_mass_is_reported(self):
         found = network()

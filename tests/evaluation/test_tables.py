@@ -2,7 +2,9 @@
 
 import pytest
 
+from randomset.evaluation import evaluate
 from randomset.evaluation.tables import UNITS, with_unit
+from tests.evaluation.conftest import TEST, UNKNOWN, network, points
 
 
 @pytest.mark.parametrize("score", UNITS)
@@ -14,6 +16,20 @@ def test_entropies_are_in_bits(score):
 def test_other_scores_have_no_unit():
     assert with_unit("credal width") == "credal width"
     assert with_unit("credal width", "Width") == "Width"
+
+
+def test_reliability():
+    found = network()
+    found.fit_reliability(points(seed=1), points(90, seed=2))
+    result = evaluate(found, TEST, {"noise": UNKNOWN})
+    (table,) = (table for table in result.tables if table.title == "Reliability")
+    assert table.columns[:2] == ("inputs", "mean")
+    assert table.columns[-2:] == ("95 % quantile", "familiar")
+    assert [row[0] for row in table.rows] == ["test (120)", "noise (50)"]
+    shares = [f"{100 * row['familiar']:.2f} %" for row in result["reliability"].values()]
+    assert [row[-1] for row in table.rows] == shares
+    sentence = f"a reliability of at least 0.5: {shares[0]} of the test inputs, {shares[1]} of noise."
+    assert sentence in result.summary
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from randomset import Budget, RandomSet
-from randomset.errors import InvalidBeliefError, RandomSetError
+from randomset.errors import InvalidBeliefError, RandomSetError, RandomSetWarning
 from randomset.models import Prediction
 from randomset.models.prediction import Threshold, calibration_error, calibration_gaps, reliability_diagram
 from tests.evaluation.conftest import draw
@@ -53,6 +53,13 @@ class TestParts:
         assert torch.equal(found.upper, answer.upper)
         assert torch.equal(found.scores["credal width"], answer.credal_width)
 
+    def test_reliability_of_discounted_predictions(self):
+        answer = RandomSet.from_mass(torch.tensor([[0.5, 0.5], [1.0, 0.0]]), Budget.singletons(2))
+        assert Prediction.of(answer).reliability is None
+        found = Prediction.of(answer.discount(torch.tensor([0.25, 1.0]))).reliability
+        assert found is not None
+        assert found.tolist() == pytest.approx([0.25, 1.0])
+
     def test_bounds_must_be_finite(self):
         p = torch.full((2, 2), 0.5)
         with pytest.raises(InvalidBeliefError, match="upper is not finite; got row 1"):
@@ -63,6 +70,32 @@ def test_a_threshold_creates_its_folder(tmp_path):
     threshold = Threshold.keeping(0.5, torch.tensor([1.0, 2.0]), "entropy")
     threshold.save(tmp_path / "new" / "run")
     assert Threshold.load(tmp_path / "new" / "run") == threshold
+
+
+class TestEqualScores:
+    def test_a_constant_score(self):
+        message = (
+            r"100% of the 40 known inputs have the same mass on Θ, 0: the threshold accepts 100% .*another"
+        )
+        with pytest.warns(RandomSetWarning, match=message):
+            threshold = Threshold.keeping(0.95, torch.zeros(40), "mass on Θ")
+        assert threshold.known(torch.zeros(3)).all()
+
+    def test_a_score_that_is_mostly_equal(self):
+        scores = torch.cat((torch.full((97,), 0.1), torch.tensor([0.2, 0.3, 0.4])))
+        with pytest.warns(RandomSetWarning, match=r"97% of the 100 .* accepts 97% of them instead of 95%"):
+            Threshold.keeping(0.95, scores, "credal width")
+
+    def test_the_remedy_is_not_the_score_itself(self):
+        with pytest.warns(RandomSetWarning, match="Check the model: its predictions hardly differ"):
+            Threshold.keeping(0.95, torch.ones(40), "entropy")
+
+    def test_equal_scores_below_the_threshold_do_not_matter(self):
+        scores = torch.cat((torch.zeros(80), torch.linspace(0.1, 1, 20)))
+        assert Threshold.keeping(0.95, scores, "entropy").value == pytest.approx(0.763, abs=1e-3)
+
+    def test_a_single_input(self):
+        assert Threshold.keeping(0.95, torch.tensor([0.5]), "entropy").value == 0.5
 
 
 class TestThresholdFile:

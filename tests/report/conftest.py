@@ -83,6 +83,18 @@ def measured():
 
 
 @pytest.fixture(scope="session")
+def discounted():
+    """The same with a reliability: a network, its evaluation, the test data and the unknown data."""
+    network = RandomSetNetwork(backbones.small_cnn(1, 8), Budget.powerset(CLASSES)).eval()
+    known, labels = torch.rand(200, 1, 8, 8), torch.arange(200) % 3
+    network.fit_reliability((known[:100], labels[:100]), (known[100:140], labels[100:140]), kind="neighbours")
+    tested = Source("random", "images", known[140:], labels[140:], CLASSES)
+    bright = Source("bright", "images", 9 + torch.rand(30, 1, 8, 8), torch.full((30,), -1), CLASSES)
+    result = evaluate(network, tested, {"bright": bright.inputs}, progress=False)
+    return network, result, tested, {"bright": bright}
+
+
+@pytest.fixture(scope="session")
 def report(measured):
     """The report of that evaluation, with everything in it."""
     network, result, tested, unknown = measured

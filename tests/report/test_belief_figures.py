@@ -56,6 +56,17 @@ def test_points_segments_and_ignorance(mass, corners, tmp_path):
     bars.savefig(tmp_path / "bars.png")
 
 
+def test_bars_show_the_reliability_of_a_discounted_prediction():
+    answer = sample()
+    name = answer.label_names[0]
+    for reliability, words in (
+        (0.9, "familiar (reliability 0.90)"),
+        (0.1, "unlike the training data (reliability 0.10)"),
+    ):
+        assert plot_bars(answer.discount(reliability)).get_suptitle() == f"predicted {name}; {words}"
+    assert plot_bars(answer).get_suptitle() == f"predicted {name}"
+
+
 def test_bars_show_the_largest_masses_and_the_intervals():
     budget = random_budget(40, 80, max_size=4)
     answer = RandomSet.from_mass(random_mass(budget), budget)

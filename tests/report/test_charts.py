@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from randomset.errors import RandomSetError
+from randomset.report import evaluation_report
 from randomset.report.charts import (
     DetectionCurves,
     correct_predictions,
@@ -31,6 +32,22 @@ def test_curves_start_and_end_at_the_corners(report):
         assert series["points"][-1] == [1, 1]
     assert [point[0] for point in charts["Accuracy under noise"]["series"][0]["points"]] == [0, 0.2, 0.5]
     assert [point[0] for point in charts["Accuracy under rotation"]["series"][0]["points"]] == [0, 45]
+
+
+def test_reliability_of_test_and_unknown_inputs(discounted):
+    _, result, _, _ = discounted
+    (chart,) = (
+        chart
+        for chart in content_of(evaluation_report(result))["charts"]
+        if chart["x"]["name"] == "reliability"
+    )
+    assert [series["name"] for series in chart["series"]] == ["test inputs", "bright"]
+    assert chart["series"][0]["note"] == f"{100 * result['reliability']['test']['familiar']:.1f} % familiar"
+    assert chart["series"][1]["note"] == "0.0 % familiar"
+    bright = dict(map(tuple, chart["series"][1]["points"]))
+    lowest = result.predictions["bright"].reliability.min().item()
+    assert min(x for x, share in bright.items() if share > 0) == pytest.approx(lowest, abs=1e-4)
+    assert chart["aids"] == [[[0.5, 0], [0.5, 100]]]
 
 
 def test_detection_curves_match_the_stored_areas(full):

@@ -139,7 +139,7 @@ def test_intervals_span_lower_to_upper_around_the_pignistic_probability(full):
 
 
 @pytest.mark.slow
-def test_draw_all_saves_every_figure_with_data(full, plain, tmp_path, monkeypatch):
+def test_draw_all_saves_every_figure_with_data(full, plain, discounted, tmp_path, monkeypatch):
     sizes = []
     save = matplotlib.figure.Figure.savefig
 
@@ -160,6 +160,10 @@ def test_draw_all_saves_every_figure_with_data(full, plain, tmp_path, monkeypatc
     assert [path.name for path in draw_all(plain, str(tmp_path))] == [
         *("reliability.png", "densities_entropy.png", "confidence.png")
     ]
+    names = [path.stem for path in draw_all(discounted[1], tmp_path)]
+    assert "densities_reliability" in names
+    draw_all(plain, tmp_path)
+    assert not (tmp_path / "densities_reliability.png").exists()
 
 
 def test_single_panel_figures_accept_axes(full):

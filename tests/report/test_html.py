@@ -8,7 +8,7 @@ import torch
 from randomset.evaluation import evaluate
 from randomset.evaluation.comparison import Comparison
 from randomset.evaluation.tables import Table
-from randomset.report import comparison_report, write_report
+from randomset.report import comparison_report, evaluation_report, gallery_of, write_report
 from randomset.report.html import Page, table_of
 from tests.report.conftest import CLASSES, content_of
 
@@ -19,6 +19,16 @@ def test_report_contains_every_table_and_headline_number(report, measured):
         assert table.title in report
     assert f"{100 * result['test']['accuracy']:.1f} %" in report
     assert f"{result['ood']['bright']['scores']['entropy']['auroc']:.3f}" in report
+
+
+def test_reliability_has_a_section_only_if_there_is_one(report, discounted):
+    heading = "Familiar or unlike the training data?"
+    page = evaluation_report(discounted[1])
+    assert heading in page
+    assert "Familiar, with a reliability of at least 0.5: " in page
+    assert heading not in report
+    assert "unlike the training data" not in report
+    assert "knows" not in report + page
 
 
 def test_names_are_escaped(report):
@@ -136,6 +146,21 @@ class TestBrowser:
         view.emulate_media(media="print")
         assert view.locator(".control").first.is_hidden()
         assert view.locator(".verdict").is_visible()
+
+    def test_samples_show_their_reliability(self, view, discounted, tmp_path):
+        network, result, tested, unknown = discounted
+        page = evaluation_report(result, gallery=gallery_of(network, result, tested, unknown, count=2))
+        view.goto(write_report(page, tmp_path / "report.html").as_uri())
+        texts = view.locator(".sample").all_inner_texts()
+        assert len(texts) == 2 * 6  # with the least familiar ones
+        lines = [
+            re.search(r"(familiar|unlike the training data) \(reliability ([\d.]+)\)", text) for text in texts
+        ]
+        for line in lines:
+            assert line
+            assert (float(line[2]) >= 0.5) == (line[1] == "familiar")
+        assert {line[1] for line in lines[-4:] if line} == {"unlike the training data"}
+        assert view.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
 
     def test_comparison_tables_can_be_sorted(self, view, measured, tmp_path):
         _, result, _, _ = measured

@@ -82,6 +82,21 @@ def test_samples_show_their_belief_function(measured):
         assert sample["known"] is None  # without a threshold
 
 
+def test_samples_show_their_reliability(measured, discounted):
+    network, result, tested, unknown = discounted
+    groups = {name: samples for name, _, samples in gallery_of(network, result, tested, unknown, count=3)}
+    least = result.predictions["test"].reliability.sort().values[:3].tolist()
+    shown = [float(sample["reliability"].split()[-1].rstrip(")")) for sample in groups["Least familiar"]]
+    assert shown == pytest.approx(least, abs=0.0051)
+    assert groups["bright: most certain"][0]["reliability"].startswith(
+        "unlike the training data (reliability 0.0"
+    )
+    network, result, tested, unknown = measured
+    groups = {name: samples for name, _, samples in gallery_of(network, result, tested, unknown, count=1)}
+    assert "Least familiar" not in groups
+    assert "reliability" not in groups["Most certain"][0]
+
+
 def test_samples_of_a_text_model_show_their_text(measured):
     network, result, tested, unknown = measured
     groups = gallery_of(

@@ -1,5 +1,6 @@
 """Training into a folder: what is stored, counted and cleaned up."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 
 from randomset import Budget
 from randomset.errors import RandomSetError
+from randomset.runs import Run
 from randomset.runs.training import seconds_of, train_run
 from randomset.training.config import TrainConfig
 from tests.runs.conftest import SMALL
@@ -47,6 +49,21 @@ def test_without_validation_samples_there_is_no_threshold(tmp_path):
     train_run(config, tmp_path / "run")
     assert not (tmp_path / "run" / "threshold.json").exists()
     assert (tmp_path / "run" / "test.json").exists()
+
+
+def test_reliability_is_reported_and_a_threshold_may_use_it(tmp_path, caplog):
+    caplog.set_level("INFO", "randomset")
+    run = Run.train(dataclasses.replace(DIGITS, reliability="auto"), tmp_path / "run")
+    mean = json.loads((tmp_path / "run" / "test.json").read_text())["reliability"]
+    assert 0.5 < mean <= 1
+    assert f"mean reliability {mean:.3f}" in caplog.text
+    found = run.predict("digits")
+    assert found.reliability is not None
+    run.evaluate(score="1 - reliability", sweeps=False, timing=False)
+    threshold = Run(tmp_path / "run").threshold
+    assert threshold is not None
+    assert threshold.score == "1 - reliability"
+    assert threshold.known_by(found.scores).float().mean() > 0.8
 
 
 @pytest.mark.parametrize("content", [None, "", "[]", "-3", '"long"', "NaN"])

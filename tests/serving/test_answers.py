@@ -27,6 +27,19 @@ def test_rows_and_details_of_a_random_set_network():
     assert (low, high) == pytest.approx((rows[3]["lower"], rows[3]["upper"]))
 
 
+def test_reliability_is_a_column_of_discounted_predictions():
+    network, inputs = network_of(backbones.mlp(4)), torch.randn(200, 4)
+    assert "reliability" not in Answers(network, inputs).columns
+    network.fit_reliability((inputs, torch.arange(200) % 10), (inputs[:50], torch.arange(50) % 10))
+    threshold = Threshold("1 - reliability", 0.5, 0.95)
+    far = torch.cat((inputs[:3], 50 * inputs[:3]))
+    rows = list(Answers(network, far, threshold=threshold))
+    expected = network.predict(far).reliability
+    assert [row["reliability"] for row in rows] == pytest.approx(expected.tolist())
+    assert [row["known"] for row in rows] == (1 - expected <= 0.5).tolist()
+    assert expected[3:].max() < 0.1
+
+
 def test_inputs_of_the_wrong_shape_are_named():
     with pytest.raises(
         ShapeError, match=r"x\.csv: the model cannot take these inputs; got a batch of shape \(2, 3\)"

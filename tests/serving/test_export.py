@@ -106,7 +106,8 @@ def test_reliability_is_exported(tmp_path):
     network = network_of(backbones.mlp(4), Budget.powerset(3))
     inputs, labels = torch.randn(200, 4), torch.arange(200) % 3
     network.fit_reliability((inputs, labels), (inputs[:100], labels[:100]))
-    deployed, far = Deployed(network, THRESHOLD), torch.cat((inputs[:5], 30 * inputs[:5]))
+    threshold = Threshold("1 - reliability", 0.5, 0.95)
+    deployed, far = Deployed(network, threshold), torch.cat((inputs[:5], 30 * inputs[:5]))
     difference = export_onnx(deployed, inputs[:3], tmp_path / "model.onnx")
     assert difference is not None
     assert difference < 1e-5
@@ -118,6 +119,8 @@ def test_reliability_is_exported(tmp_path):
     assert np.allclose(found["reliability"], answer.reliability, atol=1e-5)
     assert np.allclose(found["mass"], answer.mass, atol=1e-5)
     assert found["mass"][5:, -1].min() > 0.9
+    assert found["known"].tolist() == (1 - answer.reliability <= 0.5).tolist()
+    assert not found["known"][5:].any()
     assert export_torch(deployed, inputs[:3], tmp_path / "model.pt2") < 1e-5
 
 
@@ -179,17 +182,21 @@ def test_example_needs_only_numpy_and_onnxruntime(tmp_path, takes, gets):
     expected = network.predict(images)
     for line, name, known in zip(lines, expected.label_names, expected.entropy <= 2, strict=True):
         assert f": {name}, probability in [" in line
-        assert ("unlike the training data" in line) == (not known)
+        assert ("rejected as unknown" in line) == (not known)
+        assert "familiar" not in line  # the network has no reliability
 
 
-@pytest.mark.parametrize("score", ["credal width", "non-specificity", "1 - maximum"])
+@pytest.mark.parametrize("score", ["credal width", "non-specificity", "1 - maximum", "1 - reliability"])
 def test_threshold_on_another_score(score):
     images, network = images_and_network("small_cnn")
+    train, labels = torch.rand(200, *images.shape[1:]), torch.arange(200) % 10
+    network.fit_reliability((train, labels), (images.repeat(2, 1, 1, 1) / 255, torch.arange(24) % 10))
     answer = network.predict(images)
     values = {
         "credal width": answer.credal_width,
         "non-specificity": answer.nonspecificity,
         "1 - maximum": 1 - answer.confidence,
+        "1 - reliability": 1 - answer.reliability,
     }[score]
     threshold = Threshold(score, float(values.median()), 0.5)
     with torch.no_grad():
@@ -198,9 +205,15 @@ def test_threshold_on_another_score(score):
     assert torch.equal(found, values <= threshold.value)
 
 
-def test_threshold_on_an_unavailable_score():
-    with pytest.raises(RandomSetError, match="is not exported; got rank average"):
-        Deployed(network_of(backbones.mlp(4)), Threshold("rank average", 0.5, 0.95))
+def test_threshold_on_an_unavailable_score(tmp_path):
+    deployed = Deployed(network_of(backbones.mlp(4)), Threshold("1 - reliability", 0.5, 0.95))
+    message = (
+        "does not provide the threshold's score; got 1 - reliability; expected one of entropy, .*mass on Θ"
+    )
+    for write in (export_onnx, export_torch):
+        with pytest.raises(RandomSetError, match=message):
+            write(deployed, torch.randn(3, 4), tmp_path / "model")
+    assert not (tmp_path / "model").exists()
 
 
 class DataDependent(nn.Module):

@@ -76,8 +76,23 @@ def test_model_description(images):
     family = network.budget.with_universal_set()  # as the masses of an answer
     assert about["sets"] == [list(family.names_of(i)) for i in range(len(family))]
     assert about["input"] == {"kind": "images", "shape": [1, 16, 16], "expected": "n × 1 × 16 × 16 images"}
+    assert about["reliability"] is None
     assert about["threshold"] == {"score": "entropy", "value": 2.0}
     assert about["metrics"]["accuracy"] == 0.9
+
+
+def test_a_network_with_a_reliability(tmp_path):
+    network = RandomSetNetwork(backbones.mlp(4), Budget.powerset(3)).eval()
+    inputs = torch.randn(200, 4)
+    network.fit_reliability((inputs, torch.arange(200) % 3), (inputs[:50], torch.arange(50) % 3))
+    noted(network, (4,), classes=["a", "b", "c"]).save(tmp_path)
+    with served(tmp_path) as client:
+        assert client.get("/model").json()["reliability"] == {"kind": "auto", "familiar": 0.5}
+        reply = client.post("/predict", json={"inputs": [inputs[0].tolist(), [90.0] * 4]})
+    found = [answer["reliability"] for answer in reply.json()["predictions"]]
+    expected = network.predict(torch.stack((inputs[0], torch.full((4,), 90.0)))).reliability
+    assert found == pytest.approx(expected.tolist(), abs=1e-5)
+    assert found[1] < 0.1
 
 
 def test_features_and_a_baseline(tmp_path):

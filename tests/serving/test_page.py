@@ -9,11 +9,14 @@ import urllib.request
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from sklearn.datasets import load_digits, load_iris
 
+from randomset import backbones
+from randomset.evaluation import Threshold
 from tests.commands import run
-from tests.serving.conftest import started
+from tests.serving.conftest import network_of, noted, started
 
 pytestmark = pytest.mark.slow
 
@@ -207,4 +210,32 @@ def test_page_for_numbers(browser, tmp_path):
         page.wait_for_selector("#answer .error")
         page.fill("#text", "")
         page.wait_for_selector("#answer .hint")
+        page.close()
+
+
+@pytest.mark.parametrize("reliability", [True, False])
+def test_verdicts(browser, tmp_path, reliability):
+    """The page says whether an input is like the training data, and what the threshold makes of it."""
+    network = noted(network_of(backbones.mlp(4)), (4,), largest_input=100.0)
+    inputs = torch.randn(200, 4)
+    if reliability:
+        network.fit_reliability((inputs, torch.arange(200) % 10), (inputs[:50], torch.arange(50) % 10))
+    near = int(network.predict(inputs).reliability.argmax())
+    rows = torch.stack((inputs[near], torch.full((4,), 50.0)))
+    answer = network.predict(rows)
+    network.save(tmp_path / "run")
+    Threshold("entropy", 2.5, 0.95).save(tmp_path / "run")
+    with started("run", tmp_path) as (_, address):
+        page = browser.new_page()
+        page.goto(address)
+        for row, r, entropy in zip(rows.tolist(), answer.reliability, answer.entropy, strict=True):
+            page.fill("#text", "")
+            page.wait_for_selector("#answer .hint")
+            page.fill("#text", " ".join(map(str, row)))
+            settled(page)
+            familiar = [f"{'familiar' if r >= 0.5 else 'unlike the training data'}: reliability {r:.2f}"]
+            accepted = "accepted: entropy within 2.5" if entropy <= 2.5 else "rejected: entropy above 2.5"
+            found = page.locator("#answer .badge").all_inner_texts()
+            assert found == [*(familiar if reliability else []), accepted]
+        assert (answer.reliability[1] < 0.5) == reliability
         page.close()

@@ -59,7 +59,7 @@ def reject(
     """The pignistic decision where its probability reaches `level`, else −1: (…, |O|) → (…), integers.
 
     With `by="lower"` its lower probability must reach the level: more cautious, because it also abstains
-    where evidence is missing rather than conflicting.
+    where the mass is on sets that contain other classes, such as Θ.
 
     >>> mass = torch.tensor([[0.5, 0.0, 0.1, 0.4], [0.4, 0.3, 0.3, 0.0]])
     >>> reject(mass, Budget.from_sets([{0, 1}], 3), level=0.6)

@@ -14,9 +14,21 @@ from randomset.errors import ShapeError
 if TYPE_CHECKING:
     from randomset.belief.random_set import RandomSet
 
-__all__ = ["columns", "explanation", "html", "summary"]
+__all__ = ["FAMILIAR", "columns", "explanation", "familiarity", "html", "summary"]
+
+FAMILIAR = 0.5
+"""The smallest reliability at which an input is called familiar; below it, most of the mass is on Θ."""
 
 _ROWS = 10
+
+
+def familiarity(reliability: float) -> str:
+    """Say in words what a reliability means for an input.
+
+    >>> familiarity(0.98), familiarity(0.13)
+    ('familiar', 'unlike the training data')
+    """
+    return "familiar" if reliability >= FAMILIAR else "unlike the training data"
 
 
 def summary(random_set: RandomSet) -> str:
@@ -29,11 +41,17 @@ def summary(random_set: RandomSet) -> str:
     if shape.numel():
         line += f"; mean confidence {random_set.confidence.mean():.3f}"
         line += f", mean credal width {random_set.credal_width.mean():.3f}"
+        if random_set.is_discounted:
+            line += f", mean reliability {random_set.reliability.mean():.3f}"
     return line + ")"
 
 
 def explanation(sample: RandomSet, top: int) -> str:
-    """Return "0.61 on {cat, dog}, 0.30 on {cat}; predicted cat, probability in [0.30, 0.91]"."""
+    """Return "0.61 on {cat, dog}, 0.30 on {cat}; predicted cat, probability in [0.30, 0.91]".
+
+    A discounted prediction ends with its reliability. If that put most of the mass on Θ, the text says so:
+    "0.87 on Θ (all classes): unlike the training data; 0.13 on {cat}; predicted cat, …; reliability 0.13".
+    """
     if sample.shape.numel() != 1:
         raise ShapeError(
             "explain needs a single sample",
@@ -48,17 +66,15 @@ def explanation(sample: RandomSet, top: int) -> str:
         for i, (m, k) in enumerate(zip(mass[:top].tolist(), order[:top].tolist(), strict=True))
         if m >= 0.005 or i == 0
     ]
-    lower, upper = sample.lower[label].item(), sample.upper[label].item()
-    predicted = f"predicted {budget.classes[label]}, probability in [{lower:.2f}, {upper:.2f}]"
-    return f"{', '.join(shown)}; {predicted}{_support(sample)}"
-
-
-def _support(sample: RandomSet) -> str:
-    """Say how reliable a discounted prediction is."""
-    if not sample.is_discounted:
-        return ""
     reliability = sample.reliability.item()
-    return f"; reliability {reliability:.2f}" + (": unlike the training data" if reliability < 0.5 else "")
+    parts = [", ".join(shown)]
+    if shown and reliability < FAMILIAR:  # more than half of the mass is on Θ, which comes first
+        parts = [f"{shown[0]}: {familiarity(reliability)}", ", ".join(shown[1:])]
+    lower, upper = sample.lower[label].item(), sample.upper[label].item()
+    parts.append(f"predicted {budget.classes[label]}, probability in [{lower:.2f}, {upper:.2f}]")
+    if sample.is_discounted:
+        parts.append(f"reliability {reliability:.2f}")
+    return "; ".join(part for part in parts if part)
 
 
 def set_name(budget: Budget, k: int) -> str:
@@ -105,7 +121,7 @@ def html(random_set: RandomSet) -> str:
             "height:100%;background:#4a90d9'></div>"
             f"<div style='position:absolute;left:{p:.1%};width:2px;height:100%;background:#000'></div></div>"
         )
-        cells = (
+        cells = [
             str(i),
             escape(label),
             f"{p:.3f}",
@@ -113,9 +129,13 @@ def html(random_set: RandomSet) -> str:
             bar,
             f"{table['entropy'][i]:.3f}",
             escape(f"{table['top_mass'][i]:.2f} on {table['top_set'][i]}"),
-        )
+        ]
+        if random_set.is_discounted:
+            reliability = table["reliability"][i]
+            cells.append(f"{reliability:.2f}: {familiarity(reliability)}")
         rows.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
-    heads = ("", "label", "BetP", "interval", "0 … 1", "entropy (bits)", "largest mass")
+    heads = ["", "label", "BetP", "interval", "0 … 1", "entropy (bits)", "largest mass"]
+    heads += ["reliability"] if random_set.is_discounted else []
     head = "".join(f"<th>{name}</th>" for name in heads)
     more = f"<p>… and {total - len(rows)} more</p>" if total > len(rows) else ""
     title = escape(summary(random_set))

@@ -36,7 +36,9 @@ def evaluate(
         ),
     ] = None,
     keep: Annotated[float, typer.Option(help="share of known inputs that the threshold accepts")] = 0.95,
-    score: Annotated[str, typer.Option(help="uncertainty score to choose the threshold on")] = "entropy",
+    score: Annotated[
+        str, typer.Option(help="uncertainty score to choose the threshold on, such as 1 - reliability")
+    ] = "entropy",
     alpha: Annotated[float, typer.Option(help="share of conformal sets that may miss the true class")] = 0.05,
     sweeps: Annotated[bool, typer.Option(help="evaluate on noisy and rotated images")] = True,
     attacks: Annotated[bool, typer.Option(help="evaluate on adversarial images (slow)")] = False,

@@ -43,7 +43,8 @@ def predict(
 ) -> None:
     """Predict with a trained model: the class, its probability, its bounds, and the uncertainty.
 
-    The column `known` tells whether the uncertainty is within the run's threshold. Images of another size or
+    The column `known` tells whether the uncertainty is within the run's threshold, `reliability` how well the
+    training data support the prediction, if the network has one. Images of another size or
     colour are converted, which the error stream reports.
     """
     if format not in ("csv", "jsonl"):

@@ -28,7 +28,7 @@ from randomset.evaluation.metrics import (
     tempered,
     top_accuracy,
 )
-from randomset.evaluation.prediction import Outcome, predictions_of
+from randomset.evaluation.prediction import Outcome, predictions_of, reliability_section
 from randomset.evaluation.predictor import as_predictor
 from randomset.evaluation.result import Evaluation
 from randomset.evaluation.robustness import attack_rows, check_autoattack, corruption_rows
@@ -166,6 +166,8 @@ def evaluate(
         "ood": ood_section(tested, others, held),
         "selective": selective_section(tested),
     }
+    if found := reliability_section(tested, others):
+        numbers["reliability"] = found
     if held is not None:
         numbers["test"]["scaled"] = scaled_section(tested, held, bins)
     if tested.prediction.lower is not None:

@@ -17,11 +17,14 @@ from randomset._core.batches import progress_bar
 from randomset._core.checks import encoded_labels, is_whole
 from randomset._core.torchvision import import_torchvision_first
 from randomset.backbones.inputs import InputSpec
+from randomset.belief.text import FAMILIAR
 from randomset.data.sources import Source, class_names, is_huggingface, load_source
 from randomset.errors import InvalidBeliefError, LabelError, MissingPackageError, RandomSetError, ShapeError
 from randomset.evaluation.predictor import Feed, Prediction, Predictor, Rows, batches_of, count_of, digests_of
 
-__all__ = ["Outcome", "predictions_of"]
+__all__ = ["Outcome", "predictions_of", "reliability_section"]
+
+_QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
 @dataclass(frozen=True)
@@ -294,3 +297,19 @@ def _named_prediction(predictor: Predictor, feed: Feed, _: nn.Module, batch: Any
         labels = labels.cpu() if isinstance(labels, Tensor) else np.asarray(labels)
         named["labels"] = torch.as_tensor(labels)
     return {name: tensor.contiguous() for name, tensor in named.items()}
+
+
+def reliability_section(tested: Outcome, others: dict[str, Outcome]) -> dict[str, Any]:
+    """Distribution of the reliability of test and unknown inputs; empty for a model without one."""
+    section = {}
+    for outcome in (tested, *others.values()):
+        if (reliability := outcome.prediction.reliability) is not None:
+            values = reliability.double().numpy()
+            quantiles = np.quantile(values, _QUANTILES).tolist()
+            section[outcome.name] = {
+                "samples": len(outcome),
+                "mean": float(values.mean()),
+                "quantiles": {f"{q:.0%}": value for q, value in zip(_QUANTILES, quantiles, strict=True)},
+                "familiar": float((values >= FAMILIAR).mean()),
+            }
+    return section

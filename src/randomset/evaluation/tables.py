@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from randomset.belief.text import FAMILIAR
+
 __all__ = ["UNITS", "Table", "summary_of", "tables_of", "with_unit"]
 
 ALL_ATTACKS, TRANSFER = "all of them", "transfer of PGD from a softmax twin"  # as stored in evaluation.json
@@ -55,6 +57,8 @@ def tables_of(numbers: dict[str, Any]) -> list[Table]:
     tables = [_test(numbers["test"])]
     if numbers["ood"]:
         tables.append(_ood(numbers["ood"]))
+    if "reliability" in numbers:
+        tables.append(_reliability(numbers["reliability"]))
     if "threshold" in numbers:
         tables.append(_threshold(numbers["threshold"]))
     tables.append(_selective(numbers["selective"]))
@@ -84,6 +88,12 @@ def summary_of(numbers: dict[str, Any]) -> list[str]:
         scores = [score for score in ("entropy", "credal width") if score in measured["scores"]]
         areas = " and ".join(f"{measured['scores'][score]['auroc']:.3f} by {score}" for score in scores)
         lines.append(f"Detecting {measured['samples']} inputs of {name}: AUROC {areas}.")
+    if "reliability" in numbers:
+        shares = (
+            f"{_share(row['familiar'])} of {'the test inputs' if name == 'test' else name}"
+            for name, row in numbers["reliability"].items()
+        )
+        lines.append(f"Familiar, with a reliability of at least {FAMILIAR:g}: {', '.join(shares)}.")
     if threshold is not None:
         kept, stopped = _share(threshold["kept"]), threshold["detected"]
         lines.append(
@@ -155,6 +165,25 @@ def _ood(ood: dict[str, Any]) -> Table:
         "unknown, mean ± std",
     )
     return Table("Out-of-distribution detection", columns, tuple(rows), "Unknown is the positive class.")
+
+
+def _reliability(section: dict[str, Any]) -> Table:
+    quantiles = list(next(iter(section.values()))["quantiles"])
+    rows = tuple(
+        (
+            f"{name} ({row['samples']})",
+            _number(row["mean"]),
+            *(_number(row["quantiles"][q]) for q in quantiles),
+            _share(row["familiar"]),
+        )
+        for name, row in section.items()
+    )
+    columns = ("inputs", "mean", *(f"{q[:-1]} % quantile" for q in quantiles), "familiar")
+    note = (
+        "How well the training data support the predictions, which are discounted by it. Inputs count as "
+        f"familiar from {FAMILIAR:g} on, and as unlike the training data below."
+    )
+    return Table("Reliability", columns, rows, note)
 
 
 def _threshold(threshold: dict[str, Any]) -> Table:

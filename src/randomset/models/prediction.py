@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +21,13 @@ from torch import Tensor
 from randomset._core.checks import is_number
 from randomset._core.files import expanded, read_document, write_document
 from randomset.belief.random_set import RandomSet
-from randomset.errors import FileFormatError, InvalidBeliefError, RandomSetError, ShapeError
+from randomset.errors import (
+    FileFormatError,
+    InvalidBeliefError,
+    RandomSetError,
+    RandomSetWarning,
+    ShapeError,
+)
 
 __all__ = [
     "Bins",
@@ -139,6 +146,12 @@ class Prediction:
         """The probability of the most likely class (n)."""
         return self.probabilities.amax(1)
 
+    @property
+    def reliability(self) -> Tensor | None:
+        """The reliability (n) by which predictions were discounted; None for a model without one."""
+        score = self.scores.get("1 - reliability")
+        return None if score is None else 1 - score
+
     def to(self, device: Any) -> Prediction:
         """Move all tensors to a device."""
         return self._map(lambda values: values.to(device))
@@ -168,6 +181,7 @@ def _error(what: str, sample: int, **parts: Any) -> InvalidBeliefError:
 
 
 _FILE, _FORMAT, _VERSION = "threshold.json", "randomset.threshold", 1
+_MOST = 0.5  # share of known inputs with one score, above which a threshold on it says nothing
 
 
 @dataclass(frozen=True)
@@ -186,7 +200,10 @@ class Threshold:
 
     @classmethod
     def keeping(cls, share: float, validation: Tensor, score: str) -> Threshold:
-        """Choose the smallest threshold that accepts at least the given share of known validation inputs."""
+        """Choose the smallest threshold that accepts at least the given share of known validation inputs.
+
+        Warns if most of these inputs have the same score, since it then cannot tell them from others.
+        """
         if not 0 < share <= 1:
             raise RandomSetError("share is out of range", got=share, expected="0 < share ≤ 1")
         if validation.dim() != 1 or not len(validation):
@@ -197,7 +214,9 @@ class Threshold:
             )
         ordered = validation.double().sort().values
         place = int(np.ceil(share * len(ordered) - 1e-9)) - 1
-        return cls(score, float(ordered[place]), share)
+        chosen = cls(score, float(ordered[place]), share)
+        _warn_if_tied(chosen, ordered)
+        return chosen
 
     def known_by(self, scores: Mapping[str, Tensor]) -> Tensor:
         """Return which inputs count as known, given all scores of a prediction."""
@@ -239,6 +258,27 @@ class Threshold:
     def known(self, scores: Tensor) -> Tensor:
         """Return which inputs count as known."""
         return scores.double() <= self.value
+
+
+def _warn_if_tied(threshold: Threshold, scores: Tensor) -> None:
+    """Warn if the threshold is the score of most inputs: it accepts them all, and unknown ones like them."""
+    value = torch.full_like(scores, threshold.value)
+    tied = float(torch.isclose(scores, value, rtol=1e-6, atol=1e-12).double().mean())
+    if len(scores) > 1 and tied > _MOST:
+        accepted = float(threshold.known(scores).double().mean())
+        other = threshold.score != "entropy"
+        remedy = (
+            "Choose another score, such as entropy"
+            if other
+            else "Check the model: its predictions hardly differ"
+        )
+        warnings.warn(
+            f"{tied:.0%} of the {len(scores)} known inputs have the same {threshold.score}, "
+            f"{threshold.value:.6g}: the threshold accepts {accepted:.0%} of them instead of "
+            f"{threshold.share:.0%}, and every unknown input with that score or less. {remedy}",
+            RandomSetWarning,
+            stacklevel=3,
+        )
 
 
 # -- calibration -----------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from randomset.belief.random_set import RandomSet
-from randomset.belief.text import set_name
+from randomset.belief.text import familiarity, set_name
 from randomset.errors import BudgetError, ShapeError
 from randomset.report.axes import BLUE, DARK, ORANGE, figure_and_axes, panels, shortened
 
@@ -83,6 +83,8 @@ def plot_simplex(sample: RandomSet, *, ax: Axes | None = None) -> Figure:
 def plot_bars(sample: RandomSet, *, top: int = 10) -> Figure:
     """Plot the largest masses of one sample with their beliefs, and the intervals of its top classes.
 
+    The title has the reliability of a discounted prediction.
+
     >>> import torch
     >>> from randomset import Budget
     >>> budget = Budget.from_sets([{"c1", "c2"}], ["c1", "c2", "c3"])
@@ -119,7 +121,7 @@ def plot_bars(sample: RandomSet, *, top: int = 10) -> Figure:
     for axis, count in ((sets, len(shown)), (classes, len(likely))):
         axis.set_xlim(0, 1)
         axis.set_ylim(count - 0.4, -0.6)
-    figure.suptitle(shortened(f"predicted {sample.label_names[0]}", 80))
+    figure.suptitle(shortened(f"predicted {sample.label_names[0]}", 80) + _support(sample))
     return figure
 
 
@@ -131,7 +133,16 @@ def _single(sample: RandomSet) -> RandomSet:
             remedy="Select one, for example answer[0]",
         )
     mass = sample.mass.detach().cpu().double().reshape(-1)
-    return RandomSet(mass, sample.budget, sample.validity)
+    reliability = sample.reliability.detach().cpu().double().reshape(()) if sample.is_discounted else None
+    return RandomSet(mass, sample.budget, sample.validity, reliability)
+
+
+def _support(sample: RandomSet) -> str:
+    """Return the part of the title that tells the reliability of a discounted prediction."""
+    if not sample.is_discounted:
+        return ""
+    reliability = sample.reliability.item()
+    return f"; {familiarity(reliability)} (reliability {reliability:.2f})"
 
 
 def _to_plane(points: list[list[float]]) -> tuple[list[float], list[float]]:

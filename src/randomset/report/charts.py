@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from randomset.belief.text import FAMILIAR
 from randomset.errors import RandomSetError
 from randomset.evaluation.evaluator import RANKS
 from randomset.evaluation.metrics import rank_average, risk_coverage
@@ -28,6 +29,7 @@ __all__ = [
     "correct_predictions",
     "curves",
     "detection",
+    "familiarity",
     "levels",
     "reliability",
     "reliability_bins",
@@ -94,11 +96,26 @@ def curves(page: Page, scores: Mapping[str, tuple[NDArray[Any], NDArray[Any]]]) 
     ]  # fmt: skip
 
 
+def familiarity(page: Page, result: Evaluation) -> str:
+    """Chart the distribution of the reliability of test and unknown inputs, and the limit of the familiar."""
+    series, notes = {}, {}
+    for name, found in result["reliability"].items():
+        values = np.sort(1 - scores_of(result, name, "1 - reliability"))
+        below = 100 * np.arange(1, len(values) + 1) / len(values)
+        shown = "test inputs" if name == "test" else name
+        series[shown] = _thinned(np.r_[0, values, 1], np.r_[0, below, 100])
+        notes[shown] = f"{100 * found['familiar']:.1f} % familiar"
+    return page.chart(
+        "Share of inputs with at most a given reliability", "reliability", "share of inputs, %", series,
+        notes=notes, aids=[[[FAMILIAR, 0], [FAMILIAR, 100]]], x_range=[0, 1], y_range=[0, 100],
+    )  # fmt: skip
+
+
 def reliability(page: Page, result: Evaluation) -> str:
     """Chart accuracy by confidence."""
     low, high, _, confidence, accuracy = reliability_bins(result)
     bars = np.stack([low, high, accuracy, confidence], 1).tolist()
-    title = f"Reliability: accuracy by confidence, with the gap dashed; ECE {result['test']['ece']:.4f}"
+    title = f"Calibration: accuracy by confidence, with the gap dashed; ECE {result['test']['ece']:.4f}"
     return page.chart(title, "confidence", "accuracy", {}, bars=bars, aids=_DIAGONAL, **_UNIT_RANGES)
 
 

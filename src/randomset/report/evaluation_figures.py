@@ -45,7 +45,8 @@ __all__ = [
 
 _NAMES = (
     *("reliability", "detection_entropy", "detection_credal_width", "densities_entropy"),
-    *("densities_credal_width", "confidence", "widths", "intervals", "conformal", "noise", "rotation"),
+    *("densities_credal_width", "densities_reliability", "confidence", "widths", "intervals", "conformal"),
+    *("noise", "rotation"),
 )
 _WIDTH = "credal width"
 
@@ -221,6 +222,8 @@ def draw_all(result: Evaluation, folder: str | Path) -> list[Path]:
     if result["ood"]:
         figures |= {f"detection {name}": plot_detection(result, name) for name in scores}
     figures |= {f"densities {name}": plot_densities(result, name) for name in scores}
+    if tested.reliability is not None:
+        figures["densities reliability"] = plot_densities(result, "1 - reliability")
     figures["confidence"] = plot_against_confidence(result)
     if _WIDTH in scores:
         figures["widths"] = plot_widths_by_class(result)

@@ -15,6 +15,7 @@ import torch
 
 import randomset
 from randomset._core.files import replacing
+from randomset.belief.text import FAMILIAR
 from randomset.evaluation.comparison import Column, Comparison
 from randomset.evaluation.result import Evaluation, json_safe
 from randomset.evaluation.tables import Table
@@ -23,6 +24,7 @@ from randomset.report.charts import (
     Curve,
     curves,
     detection,
+    familiarity,
     levels,
     reliability,
     scores_of,
@@ -46,6 +48,9 @@ _THRESHOLD = """<div class="control"><label>Score <select></select></label>
 <p class="verdict" aria-live="polite"></p><figure><div class="plot"></div></figure>"""
 _SPACE = """<canvas class="space" tabindex="0" role="img" aria-label="Ellipsoids of the classes in three \
 dimensions; drag or use the arrow keys to rotate them"></canvas>"""
+_SUPPORT = f"""Predictions are discounted by their reliability, which falls with the distance of an input \
+from the training data. From {FAMILIAR:g} on, the dashed line, an input counts as familiar; below, as unlike \
+the training data."""
 _ZOOM = "Drag over an area to zoom in, click a name to hide its curve, use the arrow keys to read values."
 
 
@@ -83,6 +88,9 @@ def evaluation_report(
         page.section("Known or unknown?", _THRESHOLD, note, "threshold")
     if result["ood"]:
         page.section("Detecting unknown inputs", charts_of(detection(page, result)), _ZOOM)
+    if "reliability" in result:
+        heading = "Familiar or unlike the training data?"
+        page.section(heading, familiarity(page, result), _SUPPORT, "familiarity")
     charts = charts_of([reliability(page, result), selective(page, result)])
     page.section("Calibration and selective prediction", charts)
     changes = [name for name in ("noise", "rotation") if name in result]

@@ -17,6 +17,7 @@ from randomset._core.checks import braces, is_number
 from randomset._core.files import check_version, check_writable, lock_folder
 from randomset.backbones.hugging_face import load_tokenizer
 from randomset.belief.budget import Budget
+from randomset.belief.text import familiarity
 from randomset.data.images import png_from_image
 from randomset.data.sources import Source
 from randomset.errors import FileFormatError, RandomSetError
@@ -177,6 +178,9 @@ def gallery_of(
         ("Least certain", "Test inputs with the highest entropy.", group(tested, least_certain)),
         ("Confidently wrong", "Errors with the highest confidence.", group(tested, most_confident)),
     ]
+    if (reliability := result.predictions["test"].reliability) is not None:
+        least = group(tested, reliability.argsort())
+        groups.append(("Least familiar", "Test inputs with the lowest reliability.", least))
     for name, source in unknown.items():
         entropy = result.predictions[name].scores["entropy"].double()
         certain = group(source, entropy.argsort(), name)
@@ -219,6 +223,9 @@ def _samples(
             "classes": [[classes[c], *(round(float(v[c]), 4) for v in (p, low, high))] for c in likely],
             "sets": [],
         }
+        if predicted.reliability is not None:
+            reliability = float(predicted.reliability[row])
+            sample["reliability"] = f"{familiarity(reliability)} (reliability {reliability:.2f})"
         if inputs.dim() == 4:
             sample["image"] = base64.b64encode(png_from_image(inputs[number], _MAX_PIXELS)).decode("ascii")
         if answer is not None:

@@ -116,10 +116,11 @@ def train_run(
         threshold.save(out)
     write_document(measured, out / "test.json", "randomset.test", 1)  # last: it marks a finished run
     if measured:
-        width = f", mean credal width {measured['credal_width']:.3f}" if "credal_width" in measured else ""
+        more = f", mean credal width {measured['credal_width']:.3f}" if "credal_width" in measured else ""
+        more += f", mean reliability {measured['reliability']:.3f}" if "reliability" in measured else ""
         logger.info(
             f"On {measured['samples']} held-out samples: accuracy {measured['accuracy']:.2%}, "
-            f"ECE {measured['ece']:.3f}{width}."
+            f"ECE {measured['ece']:.3f}{more}."
         )
 
 
@@ -221,10 +222,10 @@ def _test_numbers(model: Classifier, tested: Source) -> dict[str, Any]:
         if labels.dim() > 1
         else prediction.labels == labels
     )
-    width = prediction.scores.get("credal width")
+    means = {"credal_width": prediction.scores.get("credal width"), "reliability": prediction.reliability}
     return {
         "samples": len(tested),
         "accuracy": right.double().mean().item(),
         "ece": calibration_error(prediction.confidence, right),
-        **({} if width is None else {"credal_width": width.double().mean().item()}),
+        **{name: values.double().mean().item() for name, values in means.items() if values is not None},
     }

@@ -62,6 +62,8 @@ class Answers:
                 "repaired": self.answer.validity.repaired.tolist(),
                 "negative_mass": self.answer.validity.negative.tolist(),
             }
+            if self.answer.is_discounted:
+                self.columns["reliability"] = self.answer.reliability.tolist()
         self.columns["known"] = [None] * len(prediction)
         if threshold is not None:
             self.columns["known"] = threshold.known_by(prediction.scores).tolist()

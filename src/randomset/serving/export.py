@@ -29,19 +29,16 @@ TOLERANCE = 1e-4
 
 _MAX_PROTOBUF = 2**31 - 2**24  # bytes in a protocol buffer file
 
-SCORES = {"entropy": "entropy", "credal width": "credal_width", "non-specificity": "nonspecificity"}
-"""The scores that a threshold may use, and the attributes of a `RandomSet` that hold them."""
-
 
 class Deployed(nn.Module):
     """The whole prediction as a module: raw inputs → labels, probabilities, bounds, uncertainties, masses.
 
-    Includes the network's preprocessing, its calibration and the repair of the masses. Bytes (uint8) are
-    divided by 255, as in `predict`.
+    Includes the network's preprocessing, its calibration, the repair of the masses and, if the network has
+    one, its reliability, by which they are discounted. Bytes (uint8) are divided by 255, as in `predict`.
 
     Args:
         network: a trained network.
-        threshold: decides `known`; without one there is no such output.
+        threshold: decides `known`, by any score of the network; without one there is no such output.
 
     >>> from randomset import Budget
     >>> network = RandomSetNetwork(nn.Linear(8, 16), Budget.powerset(3)).eval()
@@ -53,12 +50,6 @@ class Deployed(nn.Module):
 
     def __init__(self, network: RandomSetNetwork, threshold: Threshold | None = None) -> None:
         super().__init__()
-        if threshold is not None and threshold.score not in (*SCORES, "1 - maximum"):
-            raise RandomSetError(
-                "the threshold uses a score that is not exported",
-                got=threshold.score,
-                expected=f"one of {', '.join(SCORES)}, 1 - maximum",
-            )
         self.network, self.threshold = network, threshold
 
     def forward(self, inputs: Tensor) -> dict[str, Tensor]:
@@ -77,9 +68,7 @@ class Deployed(nn.Module):
         if answer.is_discounted:
             outputs["reliability"] = answer.reliability
         if self.threshold is not None:
-            name = self.threshold.score
-            score = 1 - answer.confidence if name == "1 - maximum" else getattr(answer, SCORES[name])
-            outputs["known"] = score <= self.threshold.value
+            outputs["known"] = self.threshold.known_by(answer.scores)
         return outputs
 
     def description(self, example: Tensor) -> dict[str, str]:

@@ -20,6 +20,7 @@ from torch import Tensor
 import randomset
 from randomset._core.files import read_document
 from randomset.backbones.hugging_face import load_tokenizer, tokenize
+from randomset.belief.text import FAMILIAR
 from randomset.data.images import pixels_from_pil
 from randomset.errors import FileFormatError, MissingPackageError, RandomSetError, ShapeError
 from randomset.models import load as load_model
@@ -205,22 +206,24 @@ class ServedModel:
     # -- answers --------------------------------------------------------------------------------
 
     def answers(self, inputs: Tensor) -> list[Answer]:
-        """Predict a batch: label, probability, interval, uncertainties, known; details on request."""
+        """Predict a batch: label, probability, interval, scores, reliability, known; details on request."""
         batch = Answers(self.model, inputs, len(inputs), threshold=self.threshold)
         return [Answer(batch, row, line) for row, line in enumerate(batch)]
 
     def about(self) -> dict[str, Any]:
-        """Return a description of the model: classes, sets, inputs, threshold, metrics and limits."""
+        """Return a description: classes, sets, inputs, reliability, threshold, metrics and limits."""
         model, threshold = self.model, self.threshold
         network: Any = model if model.bounded else None
         family = None if network is None else network.budget.with_universal_set()
         sets = [] if family is None else [list(family.names_of(i)) for i in range(len(family))]
+        reliability = getattr(model, "reliability", None)
         return {
             "method": "rsnn" if network is not None else getattr(model, "method", ""),
             "randomset": randomset.__version__,
             "classes": self.classes,
             "sets": sets,
             "input": {"kind": self.kind, "shape": self.shape, "expected": self.expected},
+            "reliability": None if reliability is None else {"kind": reliability.kind, "familiar": FAMILIAR},
             "threshold": None if threshold is None else {"score": threshold.score, "value": threshold.value},
             "metrics": model.notes.get("test") or self._measured(),
             "limits": {

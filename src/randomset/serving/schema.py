@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from randomset.belief.text import FAMILIAR
+
 __all__ = ["BODY", "REPLIES"]
 
 _IMAGE = {"schema": {"type": "string", "format": "binary"}}
@@ -41,6 +43,12 @@ _NUMBER = {"type": "number"}
 _PREDICTION: dict[str, Any] = {
     "label": {"type": "string"},
     **{name: _NUMBER for name in ("confidence", "lower", "upper", "credal_width", "entropy")},
+    "reliability": {
+        **_NUMBER,
+        "description": "how well the training data support the prediction, from 0 to 1; "
+        f"{FAMILIAR:g} or more is called familiar, less is unlike the training data; "
+        "only if the model has a reliability",
+    },
     "known": {
         "type": ["boolean", "null"],
         "description": "whether the threshold of the run accepts the input; null without a threshold",

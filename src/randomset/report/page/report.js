@@ -280,6 +280,7 @@ function sampleCard(sample) {
   words.append(element("p", "note", `entropy ${sample.entropy.toFixed(2)} bits${sample.width === undefined ? "" : `, credal width ${sample.width.toFixed(2)}`}`));
   top.append(words);
   card.append(top);
+  if (sample.reliability) card.append(element("p", "note", sample.reliability));
   if (sample.text) card.append(element("p", "text", sample.text));
   const intervals = element("div", "bars");
   intervals.append(...sample.classes.flatMap(([name, p, low, high]) => bar(name, low, high, p, p.toFixed(2))));

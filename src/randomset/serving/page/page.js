@@ -70,11 +70,9 @@ function showError(message) {
 }
 
 function show(answer) {
-  const parts = [element("p", "label", answer.label)];
-  if (answer.known !== null) {
-    const known = answer.known;
-    parts.push(element("span", `badge ${known ? "known" : "unknown"}`, known ? "known" : "unknown: unlike the training data"));
-  }
+  const verdicts = element("div");
+  verdicts.append(...badges(answer).flatMap((badge) => [badge, " "]));
+  const parts = [element("p", "label", answer.label), verdicts];
   const bounds = answer.lower === undefined ? "" : `, between ${answer.lower.toFixed(2)} and ${answer.upper.toFixed(2)}`;
   parts.push(element("p", "words", `Probability ${answer.confidence.toFixed(2)}${bounds}. Entropy ${answer.entropy.toFixed(2)} bits` +
     (answer.credal_width === undefined ? "." : `, credal width ${answer.credal_width.toFixed(2)}.`)));
@@ -95,6 +93,22 @@ function show(answer) {
   }));
   find("masses").previousElementSibling.hidden = !masses.length;
   plotTrace(answer.entropy);
+}
+
+/** Whether the input is like the training data, and whether the threshold accepts it. */
+function badges(answer) {
+  const { reliability, threshold } = state.model;
+  const badge = (good, text) => element("span", `badge ${good ? "known" : "unknown"}`, text);
+  const shown = [];
+  if (answer.reliability !== undefined) {
+    const familiar = answer.reliability >= reliability.familiar;
+    shown.push(badge(familiar, `${familiar ? "familiar" : "unlike the training data"}: reliability ${answer.reliability.toFixed(2)}`));
+  }
+  if (answer.known !== null) {
+    const limit = `${threshold.score} ${answer.known ? "within" : "above"} ${Number(threshold.value.toPrecision(3))}`;
+    shown.push(badge(answer.known, `${answer.known ? "accepted" : "rejected"}: ${limit}`));
+  }
+  return shown;
 }
 
 function bar(name, low, high, mark, text) {
