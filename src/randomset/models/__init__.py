@@ -1,7 +1,7 @@
 """Classifiers: random-set networks and baselines, with one common interface."""
 
 from randomset.models.base import Classifier
-from randomset.models.calibration import BeliefTemperature, PignisticTemperature
+from randomset.models.calibration import BeliefTemperature, PignisticTemperature, SoftmaxTemperature
 from randomset.models.ensemble import Ensemble
 from randomset.models.epinet import Epinet
 from randomset.models.evidential import Evidential
@@ -17,6 +17,8 @@ from randomset.models.reliability_fitting import ReliabilityReport, fit_reliabil
 from randomset.models.softmax import MCDropout, Softmax, TemperatureScaling
 from randomset.models.storage import load
 from randomset.models.temperature import CalibrationReport, calibrate
+from randomset.models.wrapped import WrappedClassifier
+from randomset.models.wrapping import wrap
 
 __all__ = [
     "FSVI",
@@ -37,11 +39,14 @@ __all__ = [
     "Reliability",
     "ReliabilityReport",
     "Softmax",
+    "SoftmaxTemperature",
     "TemperatureScaling",
+    "WrappedClassifier",
     "calibrate",
     "classifier_class",
     "fit_reliability",
     "load",
     "methods",
     "register",
+    "wrap",
 ]

@@ -123,6 +123,11 @@ class Classifier(nn.Module):
         return next(self.parameters()).dtype
 
     @property
+    def portable(self) -> bool:
+        """Whether the model is made of torch modules only, so that it can be saved and exported."""
+        return True
+
+    @property
     def input_spec(self) -> InputSpec | None:
         """The form of the inputs that the model was trained on, if recorded."""
         return InputSpec.from_notes(self.notes)

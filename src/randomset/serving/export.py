@@ -53,6 +53,12 @@ class Deployed(nn.Module):
 
     def __init__(self, network: RandomSetNetwork, threshold: Threshold | None = None) -> None:
         super().__init__()
+        if not network.portable:
+            raise RandomSetError(
+                "a model with a scikit-learn estimator cannot be exported",
+                got=type(network).__name__,
+                expected="a network of torch modules",
+            )
         if threshold is not None and threshold.score not in (*SCORES, "1 - maximum"):
             raise RandomSetError(
                 "the threshold uses a score that is not exported",

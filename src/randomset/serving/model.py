@@ -216,7 +216,7 @@ class ServedModel:
         family = None if network is None else network.budget.with_universal_set()
         sets = [] if family is None else [list(family.names_of(i)) for i in range(len(family))]
         return {
-            "method": "rsnn" if network is not None else getattr(model, "method", ""),
+            "method": model.method,
             "randomset": randomset.__version__,
             "classes": self.classes,
             "sets": sets,
