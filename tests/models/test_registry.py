@@ -16,6 +16,7 @@ from tests.models.conftest import X, Y, data
 LIBRARY = (
     "rsnn",
     *("ensemble", "epinet", "evidential", "fsvi", "laplace-bridge", "mc-dropout", "softmax", "temperature"),
+    "wrapped",
 )
 
 

@@ -13,6 +13,7 @@ import typer
 from randomset.cli.checks import check_seed, number_or_auto, share_or_number
 from randomset.data.splits import usual_shares
 from randomset.errors import FileFormatError, RandomSetError
+from randomset.models.registry import classifier_class
 from randomset.runs import Run
 from randomset.runs.data import resolved
 from randomset.training.config import TrainConfig
@@ -37,7 +38,7 @@ def train(
         str,
         typer.Option(
             help="rsnn, or a baseline: softmax, temperature, ensemble, laplace-bridge, "
-            "fsvi, epinet, mc-dropout, evidential"
+            "fsvi, epinet, mc-dropout, evidential, wrapped"
         ),
     ] = "rsnn",
     backbone: Annotated[
@@ -159,7 +160,6 @@ def train(
         "from_first",
         "alpha",
         "beta",
-        "reliability",
     )
     if method != "rsnn" and (unused := [name for name in own if _was_given(context, name)]):
         raise RandomSetError(
@@ -195,7 +195,7 @@ def train(
             f"Inputs count as known if their {threshold.score} is at most {threshold.value:.4g}, as for "
             f"{threshold.share:.0%} of the validation samples."
         )
-    budget_file = "budget.json, " if settings.method == "rsnn" else ""
+    budget_file = "budget.json, " if classifier_class(settings.method).bounded else ""
     history = "a folder for each member" if settings.method == "ensemble" else "metrics.csv, checkpoints/"
     written = f"model.safetensors, {budget_file}config.json, split.json, test.json, {history}"
     typer.echo(f"Wrote {written}{' and threshold.json' * (threshold is not None)} into {out}.")
