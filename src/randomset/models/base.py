@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -202,7 +203,9 @@ class Classifier(nn.Module):
         are those of `predict_batch`.
         """
         spec = self.input_spec
-        if spec is not None and (isinstance(inputs, Tensor) or hasattr(inputs, "__array__")):
+        if hasattr(inputs, "__array__") and not isinstance(inputs, (Tensor, np.ndarray)):
+            inputs = np.array(inputs)  # of a data frame, whose own array may be read-only
+        if spec is not None and isinstance(inputs, (Tensor, np.ndarray)):
             inputs = spec.batched(torch.as_tensor(inputs))
         batches, total, home = cut_into_batches(inputs, batch_size)
         shown = False if progress is None and (total or 2) < 2 else progress

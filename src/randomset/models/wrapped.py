@@ -28,7 +28,7 @@ from randomset.models.temperature import CalibrationReport, calibration_report, 
 if TYPE_CHECKING:
     from randomset.models.training_job import TrainingJob
 
-__all__ = ["WrappedClassifier"]
+__all__ = ["WrappedClassifier", "classes_of"]
 
 logger = logging.getLogger(__name__)
 
@@ -119,11 +119,16 @@ class WrappedClassifier(RandomSetNetwork):
         return network._with_layer(model.layer)
 
     @classmethod
-    def from_estimator(cls: type[_W], estimator: Any, classes: Sequence[str] | None = None) -> _W:
+    def from_estimator(
+        cls: type[_W],
+        estimator: Any,
+        classes: Sequence[str] | None = None,
+        inputs: Tensor | None = None,
+    ) -> _W:
         """Build from a fitted scikit-learn estimator: neither calibrated nor discounted.
 
-        Its inputs are the features, and its log-probabilities the logits. It cannot be saved or exported,
-        which would need pickle.
+        Its inputs are the features, scaled to those given (n × F), and its log-probabilities the logits. It
+        cannot be saved or exported, which would need pickle.
 
         >>> from sklearn.datasets import load_iris
         >>> from sklearn.linear_model import LogisticRegression
@@ -133,18 +138,13 @@ class WrappedClassifier(RandomSetNetwork):
         >>> bool((network.predict(X).labels.numpy() == estimator.predict(X)).all())
         True
         """
-        found = getattr(estimator, "classes_", None)
-        if not isinstance(found, np.ndarray):
-            raise RandomSetError(
-                "the estimator is not fitted" if found is None else "the estimator predicts several labels",
-                got=type(estimator).__name__,
-                expected="a fitted classifier with one label per sample",
-            )
+        found = classes_of(estimator)
         budget = Budget.singletons(tuple(map(str, found)) if classes is None else tuple(classes))
         _checked_budget(budget, len(found), type(estimator).__name__)
-        width = int(getattr(estimator, "n_features_in_", 1))
-        network = cls(_Inputs(), budget, in_features=width)
-        network.head = _EstimatorHead(estimator, budget)  # type: ignore[assignment]
+        width = int(getattr(estimator, "n_features_in_", 1)) if inputs is None else inputs.shape[1]
+        scale = torch.ones(width) if inputs is None else _power_of_two(inputs)
+        network = cls(_Scaled(1 / scale.double()), budget, in_features=width)
+        network.head = _EstimatorHead(estimator, budget, scale)  # type: ignore[assignment]
         return network.eval()
 
     def _with_layer(self: _W, linear: nn.Linear) -> _W:
@@ -234,26 +234,49 @@ class WrappedClassifier(RandomSetNetwork):
         return network
 
 
-class _Inputs(nn.Module):
-    """The features behind an estimator: its inputs, in double precision."""
+def classes_of(estimator: Any) -> Any:
+    """Return the classes of a fitted scikit-learn estimator, an array."""
+    found = getattr(estimator, "classes_", None)
+    if not isinstance(found, np.ndarray):
+        raise RandomSetError(
+            "the estimator is not fitted" if found is None else "the estimator predicts several labels",
+            got=type(estimator).__name__,
+            expected="a fitted classifier with one label per sample",
+        )
+    return found
+
+
+def _power_of_two(inputs: Tensor) -> Tensor:
+    """Return the power of two next to the standard deviation of each column: dividing by it is exact."""
+    deviation = inputs.double().std(0, correction=0)
+    return torch.where(deviation > 0, deviation.log2().round().exp2(), 1.0)
+
+
+class _Scaled(nn.Module):
+    """The features behind an estimator: its inputs times a factor, in double precision."""
+
+    def __init__(self, factor: Tensor) -> None:
+        super().__init__()
+        self.factor: Tensor
+        self.register_buffer("factor", factor)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        return inputs.double()
+        return inputs * self.factor
 
 
 class _EstimatorHead(nn.Module):
-    """Log-probabilities of a scikit-learn estimator: (B × F) → (B × N)."""
+    """Log-probabilities of a scikit-learn estimator for its scaled inputs: (B × F) → (B × N)."""
 
-    def __init__(self, estimator: Any, budget: Budget) -> None:
+    def __init__(self, estimator: Any, budget: Budget, scale: Tensor) -> None:
         super().__init__()
-        self.estimator, self.budget = estimator, budget
+        self.estimator, self.budget, self.inputs = estimator, budget, _Scaled(scale.double())
         self.operators = BudgetOperators(budget)
 
     def forward(self, features: Tensor) -> Tensor:
         with warnings.catch_warnings():
             # Columns keep their order, so the names that a data frame had in `fit` are not needed.
             warnings.filterwarnings("ignore", "X does not have valid feature names")
-            probabilities = self.estimator.predict_proba(features.detach().cpu().numpy())
+            probabilities = self.estimator.predict_proba(self.inputs(features).detach().cpu().numpy())
         return torch.as_tensor(probabilities, device=features.device).double().clamp_min(_LEAST).log()
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from randomset._core.batches import labelled_batches
+from randomset._core.batches import inputs_alone, labelled_batches, split_batch
 from randomset.backbones.inputs import InputSpec
 from randomset.backbones.preprocessing import Standardise
 from randomset.belief.budget import Budget
@@ -19,7 +19,7 @@ from randomset.errors import LabelError, RandomSetError, RandomSetWarning
 from randomset.models.base import Classifier
 from randomset.models.reliability import MIN_VALIDATION
 from randomset.models.temperature import CalibrationReport
-from randomset.models.wrapped import WrappedClassifier
+from randomset.models.wrapped import WrappedClassifier, classes_of
 
 __all__ = ["wrap"]
 
@@ -82,8 +82,11 @@ def wrap(
             "of samples that it has seen",
         )
     if _is_estimator(classifier):
-        network = WrappedClassifier.from_estimator(classifier, classes)
-        train, val = (_with_indices(data, classifier.classes_) for data in (train, val))
+        train, val = (_with_indices(data, classes_of(classifier)) for data in (train, val))
+        inputs = torch.cat(
+            [torch.as_tensor(inputs_alone(part)) for part in labelled_batches(train, batch_size)]
+        )
+        network = WrappedClassifier.from_estimator(classifier, classes, inputs)
     else:
         names = classes or _names(classifier) or _names(train)
         budget = None if names is None else Budget.singletons(names)
@@ -114,12 +117,11 @@ class _Checked:
 
     def __iter__(self) -> Iterator[Any]:
         for batch in self.batches:
-            if isinstance(batch, (tuple, list)) and len(batch) > 1:
-                inputs, labels = batch[:2]
-                if isinstance(labels, Tensor):
-                    self._check(labels)
-                if isinstance(inputs, Tensor):
-                    self.spec = InputSpec.of(inputs) if self.spec is None else self.spec.grown(inputs)
+            inputs, labels = split_batch(list(batch)[:2] if isinstance(batch, (tuple, list)) else batch)
+            if isinstance(labels, Tensor):
+                self._check(labels)
+            if isinstance(inputs, Tensor):
+                self.spec = InputSpec.of(inputs) if self.spec is None else self.spec.grown(inputs)
             yield batch
 
     def _check(self, labels: Tensor) -> None:
@@ -176,7 +178,7 @@ def _with_indices(data: Any, classes: Any) -> Any:
     """Turn arrays (X, y) into tensors, with indices into an estimator's classes as labels."""
     if not isinstance(data, tuple) or len(data) != 2:
         return data
-    inputs, labels = np.asarray(data[0], dtype=np.float64), np.asarray(data[1])
+    inputs, labels = np.array(data[0], dtype=np.float64), np.asarray(data[1])
     where = np.searchsorted(classes, labels).clip(max=len(classes) - 1)
     if (wrong := classes[where] != labels).any():
         raise LabelError(
