@@ -2,6 +2,7 @@
 
 import logging
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -123,7 +124,7 @@ def test_inputs_and_classes_are_noted(pair):
     classifier, network = pair
     assert network.input_spec.shape == (64,)
     assert network.notes["largest_input"] == pytest.approx(TRAIN[0].abs().max().item())
-    named = TensorDataset(*TRAIN)
+    named: Any = TensorDataset(*TRAIN)
     named.classes = load_digits().target_names.astype("U5").tolist()
     assert rs.wrap(classifier, named, VAL).classes == tuple("0123456789")
     assert rs.wrap(classifier, named, VAL, classes="abcdefghij").classes == tuple("abcdefghij")
@@ -189,7 +190,7 @@ class TestEstimators:
         masses = [
             rs.wrap(estimator.fit(*data[0]), *data[:2]).predict(data[2][0]).mass for estimator, data in pairs
         ]
-        assert torch.allclose(*masses, atol=1e-3)
+        assert torch.allclose(masses[0], masses[1], atol=1e-3)
 
     def test_whole_numbers_and_data_frames(self):
         pandas = pytest.importorskip("pandas")
@@ -199,7 +200,7 @@ class TestEstimators:
         network = rs.wrap(estimator, *frames[:2])
         whole = WINES[2][0].round().astype(int)
         assert network.predict(whole).label_names == estimator.predict(frames[2][0]).tolist()
-        assert torch.equal(network.predict(frames[2][0]).mass, network.predict(whole).mass)
+        assert torch.allclose(network.predict(frames[2][0]).mass, network.predict(whole).mass)
 
     def test_errors(self):
         estimator = RandomForestClassifier(3).fit(*WINES[0])
