@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         RandomSetHead,
         RandomSetLoss,
         RandomSetNetwork,
+        wrap,
     )
     from randomset.models.temperature import calibrate
     from randomset.runs import Run, RunStore
@@ -63,6 +64,7 @@ __all__ = [
     "report",
     "runs",
     "training",
+    "wrap",
 ]
 
 # Subpackages that need more than torch are imported on first use, so that `import randomset` stays fast.
@@ -82,6 +84,7 @@ _LAZY_NAMES = {
     "calibrate": "models",
     "evaluate": "evaluation",
     "fit": "training",
+    "wrap": "models",
 }
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())  # silent unless the user configures logging

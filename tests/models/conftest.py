@@ -3,7 +3,16 @@
 import torch
 
 from randomset import Budget, RandomSetNetwork, backbones
-from randomset.models import FSVI, Ensemble, Epinet, Evidential, LaplaceBridge, MCDropout, Softmax
+from randomset.models import (
+    FSVI,
+    Ensemble,
+    Epinet,
+    Evidential,
+    LaplaceBridge,
+    MCDropout,
+    Softmax,
+    WrappedClassifier,
+)
 
 
 def data(samples=90, seed=0):
@@ -28,6 +37,13 @@ def laplace(structure, samples=0):
     return model
 
 
+def wrapped():
+    model = WrappedClassifier.from_classifier(Softmax(body(), 3))
+    model.calibrate((X, Y))
+    model.fit_reliability((X, Y), (X, Y))
+    return model
+
+
 MAKERS = {
     "softmax": lambda: Softmax(body(), 3),
     "mc-dropout": lambda: MCDropout(body(), 3),
@@ -38,6 +54,7 @@ MAKERS = {
     "laplace-bridge": lambda: laplace("kron"),
     "laplace-bridge full": lambda: laplace("full"),
     "laplace-bridge sampled": lambda: laplace("kron", 15),
+    "wrapped": wrapped,
 }
 
 

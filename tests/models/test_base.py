@@ -11,11 +11,12 @@ from torch.utils.data import DataLoader, TensorDataset
 from randomset import backbones
 from randomset.errors import RandomSetError
 from randomset.evaluation.robustness import attack_rows
-from randomset.models import FSVI, Ensemble, Epinet, LaplaceBridge, MCDropout, Prediction, Softmax
+from randomset.models import FSVI, Ensemble, Epinet, LaplaceBridge, MCDropout, Softmax
 from randomset.models import load as load_model
 from tests.models.conftest import MAKERS, X, Y, body, make
 
-SCORES = {"softmax": set(), "evidential": {"vacuity"}}
+BOUNDED = {"credal width", "non-specificity", "mass on Θ", "1 - reliability"}
+SCORES = {"softmax": set(), "evidential": {"vacuity"}, "wrapped": BOUNDED}
 
 
 @pytest.mark.parametrize("name", MAKERS)
@@ -35,7 +36,7 @@ class TestContract:
         model = make(name)
         found = model.predict(X)
         assert torch.equal(found.probabilities, model.predict(X).probabilities)
-        parts = Prediction.concatenate([model.predict(part) for part in X.split(7)])
+        parts = type(found).concatenate([model.predict(part) for part in X.split(7)])
         assert torch.allclose(found.probabilities, parts.probabilities, atol=1e-5)
         for key, score in found.scores.items():
             assert torch.allclose(score, parts.scores[key], atol=1e-4)
@@ -106,6 +107,8 @@ class TestContract:
                 optimiser.step()
         if isinstance(model, LaplaceBridge):
             model.fit_posterior([(X, Y)])
+        if name == "wrapped":
+            model.fit_reliability((X, Y), (X, Y))
         middle = torch.tensor([[0.0, 3.0], [3.0, -2.0], [-3.0, -2.0]])
         between = torch.tensor([[0.1, -0.4], [1.5, 0.5], [-1.5, 0.5]])
         for score, value in model.predict(between).scores.items():

@@ -312,6 +312,7 @@ class TestBaselines:
 LIBRARY = (
     "rsnn",
     *("ensemble", "epinet", "evidential", "fsvi", "laplace-bridge", "mc-dropout", "softmax", "temperature"),
+    "wrapped",
 )
 
 

@@ -35,7 +35,7 @@ def last_linear(model: nn.Module, layer: str | None = None, num_classes: int = 0
         raise RandomSetError(
             "the model has no linear layer to replace",
             got=f"{type(model).__name__} with {children or 'no submodules'}",
-            remedy="Give RandomSetNetwork a backbone that returns features, and in_features=…",
+            remedy="End the model in nn.Linear, or give RandomSetNetwork a backbone that returns features",
         )
     return _choose(model, linears, num_classes, "")
 
@@ -72,7 +72,7 @@ def _choose(model: nn.Module, linears: dict[str, nn.Linear], num_classes: int, p
             "several layers could be the classifier",
             got=_format_layers({prefix + name: linears[name] for name in nearest}),
             expected="one",
-            remedy=f"Choose one: from_classifier(model, budget, layer={prefix + nearest[0]!r})",
+            remedy=f"Choose one with layer={prefix + nearest[0]!r}",
         )
     return prefix + nearest[0]
 

@@ -14,7 +14,7 @@ import typer
 
 import randomset
 from randomset._core.batches import on_terminal
-from randomset.cli import budget, compare, data, demo, evaluate, export, predict, report, serve, train
+from randomset.cli import budget, compare, data, demo, evaluate, export, predict, report, serve, train, wrap
 from randomset.errors import RandomSetError, remedy_for
 
 __all__ = ["app", "main", "printed"]
@@ -32,6 +32,7 @@ for command in (
     data.data,
     budget.budget,
     train.train,
+    wrap.wrap,
     evaluate.evaluate,
     compare.compare,
     predict.predict,

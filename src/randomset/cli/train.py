@@ -13,6 +13,7 @@ import typer
 from randomset.cli.checks import check_seed, number_or_auto, share_or_number
 from randomset.data.splits import resolved, usual_shares
 from randomset.errors import FileFormatError, RandomSetError
+from randomset.models.storage import classifier_class
 from randomset.runs import Run
 from randomset.training.config import TrainConfig
 from randomset.training.resuming import TrainingStopped
@@ -36,7 +37,7 @@ def train(
         str,
         typer.Option(
             help="rsnn, or a baseline: softmax, temperature, ensemble, laplace-bridge, "
-            "fsvi, epinet, mc-dropout, evidential"
+            "fsvi, epinet, mc-dropout, evidential, wrapped"
         ),
     ] = "rsnn",
     backbone: Annotated[
@@ -158,7 +159,6 @@ def train(
         "from_first",
         "alpha",
         "beta",
-        "reliability",
     )
     if method != "rsnn" and (unused := [name for name in own if _was_given(context, name)]):
         raise RandomSetError(
@@ -194,7 +194,7 @@ def train(
             f"Inputs count as known if their {threshold.score} is at most {threshold.value:.4g}, as for "
             f"{threshold.share:.0%} of the validation samples."
         )
-    budget_file = "budget.json, " if settings.method == "rsnn" else ""
+    budget_file = "budget.json, " if classifier_class(settings.method).bounded else ""
     history = "a folder for each member" if settings.method == "ensemble" else "metrics.csv, checkpoints/"
     written = f"model.safetensors, {budget_file}config.json, split.json, test.json, {history}"
     typer.echo(f"Wrote {written}{' and threshold.json' * (threshold is not None)} into {out}.")

@@ -1,7 +1,7 @@
 """Classifiers: random-set networks and baselines, with one common interface."""
 
 from randomset.models.base import Classifier
-from randomset.models.calibration import BeliefTemperature, PignisticTemperature
+from randomset.models.calibration import BeliefTemperature, PignisticTemperature, SoftmaxTemperature
 from randomset.models.ensemble import Ensemble
 from randomset.models.epinet import Epinet
 from randomset.models.evidential import Evidential
@@ -15,6 +15,8 @@ from randomset.models.reliability_fitting import ReliabilityReport, fit_reliabil
 from randomset.models.softmax import MCDropout, Softmax, TemperatureScaling
 from randomset.models.storage import classifier_class, load, methods, register
 from randomset.models.temperature import CalibrationReport, calibrate
+from randomset.models.wrapped import WrappedClassifier
+from randomset.models.wrapping import wrap
 
 __all__ = [
     "FSVI",
@@ -35,11 +37,14 @@ __all__ = [
     "Reliability",
     "ReliabilityReport",
     "Softmax",
+    "SoftmaxTemperature",
     "TemperatureScaling",
+    "WrappedClassifier",
     "calibrate",
     "classifier_class",
     "fit_reliability",
     "load",
     "methods",
     "register",
+    "wrap",
 ]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -123,6 +124,11 @@ class Classifier(nn.Module):
         return next(self.parameters()).dtype
 
     @property
+    def portable(self) -> bool:
+        """Whether the model is made of torch modules only, so that it can be saved and exported."""
+        return True
+
+    @property
     def input_spec(self) -> InputSpec | None:
         """The form of the inputs that the model was trained on, if recorded."""
         return InputSpec.from_notes(self.notes)
@@ -197,7 +203,9 @@ class Classifier(nn.Module):
         are those of `predict_batch`.
         """
         spec = self.input_spec
-        if spec is not None and (isinstance(inputs, Tensor) or hasattr(inputs, "__array__")):
+        if hasattr(inputs, "__array__") and not isinstance(inputs, (Tensor, np.ndarray)):
+            inputs = np.array(inputs)  # of a data frame, whose own array may be read-only
+        if spec is not None and isinstance(inputs, (Tensor, np.ndarray)):
             inputs = spec.batched(torch.as_tensor(inputs))
         batches, total, home = cut_into_batches(inputs, batch_size)
         shown = False if progress is None and (total or 2) < 2 else progress

@@ -17,6 +17,7 @@ __all__ = [
     "BeliefTemperature",
     "Calibration",
     "PignisticTemperature",
+    "SoftmaxTemperature",
     "calibration_from_spec",
     "calibration_from_state",
 ]
@@ -122,6 +123,21 @@ class PignisticTemperature(Calibration):
         return RandomSet(mass, operators.complete, plain.validity)
 
 
+class SoftmaxTemperature(Calibration):
+    """Turn class logits into masses of the singletons: m({c}) = softmax(z / T)(c).
+
+    >>> from randomset import Budget
+    >>> operators = BudgetOperators(Budget.singletons("abc"))
+    >>> SoftmaxTemperature(2.0).random_set(torch.tensor([4.0, 0.0, 0.0]), operators).mass
+    tensor([0.7870, 0.1065, 0.1065, 0.0000])
+    """
+
+    def random_set(self, logits: Tensor, operators: BudgetOperators, repair: Repair = "clip") -> RandomSet:
+        """Return the softmax of the scaled logits; it needs no repair."""
+        precise = logits if logits.dtype == torch.float64 else logits.float()
+        return RandomSet.from_mass((precise / self.temperature.to(precise)).softmax(-1), operators)
+
+
 def calibration_from_spec(spec: Any) -> Calibration | None:
     """Create a calibration from its `spec`."""
     if spec is None:
@@ -143,8 +159,8 @@ def calibration_from_state(
     if same_kind and current is not None and current.temperature.shape == temperature.shape:
         return current
     number = 0 if kind is None else int(kind)
-    return _CLASSES[min(number, 1)](torch.ones(temperature.numel()).tolist())
+    return _CLASSES[min(number, len(_CLASSES) - 1)](torch.ones(temperature.numel()).tolist())
 
 
-_CLASSES: tuple[type[Calibration], ...] = (BeliefTemperature, PignisticTemperature)
-_KINDS = ("BeliefTemperature", "PignisticTemperature")
+_CLASSES: tuple[type[Calibration], ...] = (BeliefTemperature, PignisticTemperature, SoftmaxTemperature)
+_KINDS = tuple(cls.__name__ for cls in _CLASSES)

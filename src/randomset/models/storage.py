@@ -85,6 +85,12 @@ _FORMAT, _VERSION = "randomset.model", 1
 
 def save(model: Classifier, folder: str | Path) -> Path:
     """Write a model into a folder; an existing file is replaced only once the new one is complete."""
+    if not model.portable:
+        raise RandomSetError(
+            "a model with a scikit-learn estimator cannot be saved without pickle",
+            got=type(model).__name__,
+            remedy="Save the estimator by its own means, and wrap it again after loading it",
+        )
     folder = expanded(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -23,6 +23,7 @@ from randomset.models.base import Classifier
 from randomset.models.prediction import Threshold
 from randomset.runs.data import HeldOut, NetworkInputs, drawn, measured_inputs, own_data
 from randomset.runs.training import seconds_of, train_run
+from randomset.runs.wrapping import wrap_run
 from randomset.training.config import TrainConfig
 
 __all__ = ["Measurement", "Run", "evaluate_run"]
@@ -75,6 +76,36 @@ class Run:
         budget, base = (None if path is None else expanded(path) for path in (budget, base))
         with lock_folder(run.folder):
             train_run(config, run.folder, budget=budget, resume=resume, strict=strict, base=base)
+        return run
+
+    @classmethod
+    def wrap(
+        cls,
+        classifier: str | Path,
+        folder: str | Path,
+        source: str | Path | None = None,
+        *,
+        reliability: str = "auto",
+        **options: Any,
+    ) -> Run:
+        """Turn a trained softmax classifier into a random-set classifier: see `randomset.wrap`.
+
+        Samples that the classifier was trained on are recognised by the split of its run, and none of them is
+        used for validation or tests. If the folder of the classifier has no split, the source must be data
+        that it was not trained on.
+
+        Args:
+            classifier: the run of a softmax network, or another folder with a model.safetensors.
+            folder: the run folder to write.
+            source: labelled data; by default, those that the run was trained on, with the same split.
+            reliability: "auto", "neighbours" or "gaussians".
+            options: `label_column`, `text_column`, and how to split a source that the classifier was not
+                trained on: `validation`, `calibration` and `test`, shares or numbers of samples, and `seed`;
+                `strict` rejects images that cannot be read.
+        """
+        run, name = cls(folder), None if source is None else str(source)
+        with lock_folder(run.folder):
+            wrap_run(expanded(classifier), run.folder, name, reliability=reliability, **options)
         return run
 
     def resume(self) -> Run:

@@ -30,7 +30,7 @@ from randomset.training.config import TrainConfig
 from randomset.training.pipeline import train
 from randomset.training.preparation import backbone_for, backbone_name, spec_for
 
-__all__ = ["seconds_of", "train_run"]
+__all__ = ["cleanup", "clock", "finish_run", "seconds_of", "train_run"]
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ def train_run(
         backbone_for(config.backbone, data.inputs, config.width, config.weights)
     chosen = None if budget is None else _budget_for(data, budget)
     check_writable(out / "config.json")
-    with _cleanup(out, resume):
+    with cleanup(out, resume):
         config.save(out / "config.json")
         parts = Parts.of(data, config.source, config.validation, config.calibration, config.test, config.seed)
         if resume and (out / "split.json").exists():
@@ -79,7 +79,7 @@ def train_run(
             f"{data.name}: {len(parts.train)} samples to train on, {len(parts.validation)} to validate, "
             f"{len(parts.calibration)} to calibrate conformal sets, {len(tested)} to test on."
         )
-        with _clock(out, resume) as seconds:
+        with clock(out, resume) as seconds:
             network = None if base is None else load_model(base)
             if network is not None and not seconds:  # else they were counted before an interruption
                 seconds.append(float(network.notes.get("seconds", 0.0)))
@@ -98,19 +98,22 @@ def train_run(
     model = result.model
     if model.bounded and result.fit is not None:
         logger.info("%s", result.fit)
+    spec = spec_for(model.preprocess, InputSpec.of(data.inputs, data.classes))
+    model.notes = {**spec.to_notes(), "seconds": sum(seconds)}
+    finish_run(model, config, data, parts, tested, out)
+
+
+def finish_run(
+    model: Classifier, config: TrainConfig, data: Source, parts: Parts, tested: Source, out: Path
+) -> None:
+    """Test a model once, choose its threshold on the validation samples, and store both with the model."""
     measured = _test_numbers(model, tested)
     threshold = None
     if len(parts.validation):
         entropy = _predicted(model, data.part(parts.validation)).scores["entropy"]
         threshold = Threshold.keeping(0.95, entropy, "entropy")
-    spec = spec_for(model.preprocess, InputSpec.of(data.inputs, data.classes))
-    spec = dataclasses.replace(spec, columns=None if data.columns is None else tuple(data.columns))
-    model.notes = {
-        "config": dataclasses.asdict(config),
-        **spec.to_notes(),
-        "test": measured,
-        "seconds": sum(seconds),
-    }
+    columns = None if data.columns is None else list(data.columns)
+    model.notes |= {"config": dataclasses.asdict(config), "columns": columns, "test": measured}
     model.save(out)
     if threshold is not None:
         threshold.save(out)
@@ -125,7 +128,7 @@ def train_run(
 
 
 @contextmanager
-def _cleanup(out: Path, resume: bool) -> Iterator[None]:
+def cleanup(out: Path, resume: bool) -> Iterator[None]:
     """Remove the files of a run whose training fails before it begins."""
     try:
         yield
@@ -138,7 +141,7 @@ def _cleanup(out: Path, resume: bool) -> Iterator[None]:
 
 
 @contextmanager
-def _clock(out: Path, resume: bool) -> Iterator[list[float]]:
+def clock(out: Path, resume: bool) -> Iterator[list[float]]:
     """Yield the seconds of training so far, as a list; add and store those of the block, even on errors."""
     before = seconds_of(out) if resume else None
     spent = [] if before is None else [before]

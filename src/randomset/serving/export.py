@@ -50,6 +50,12 @@ class Deployed(nn.Module):
 
     def __init__(self, network: RandomSetNetwork, threshold: Threshold | None = None) -> None:
         super().__init__()
+        if not network.portable:
+            raise RandomSetError(
+                "a model with a scikit-learn estimator cannot be exported",
+                got=type(network).__name__,
+                expected="a network of torch modules",
+            )
         self.network, self.threshold = network, threshold
 
     def forward(self, inputs: Tensor) -> dict[str, Tensor]:

@@ -218,7 +218,7 @@ class ServedModel:
         sets = [] if family is None else [list(family.names_of(i)) for i in range(len(family))]
         reliability = getattr(model, "reliability", None)
         return {
-            "method": "rsnn" if network is not None else getattr(model, "method", ""),
+            "method": model.method,
             "randomset": randomset.__version__,
             "classes": self.classes,
             "sets": sets,

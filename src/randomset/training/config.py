@@ -312,7 +312,7 @@ class TrainConfig:
         for name in ("size", "width", "max_tokens"):
             if getattr(self, name) is not None and not is_whole(getattr(self, name), 1):
                 raise RandomSetError(f"{name} is out of range", got=getattr(self, name), expected="1 or more")
-        classifier_class(self.method)
+        bounded = classifier_class(self.method).bounded
         if self.freeze and self.weights == "none":
             raise RandomSetError(
                 "freezing a backbone without pretrained weights would leave it random",
@@ -348,7 +348,7 @@ class TrainConfig:
             if not isinstance(getattr(self, name), bool):
                 raise RandomSetError(f"{name} must be true or false", got=getattr(self, name))
         check_reducer(self.reducer)
-        if check_reliability(self.reliability) not in ("auto", "none") and self.method != "rsnn":
+        if check_reliability(self.reliability) not in ("auto", "none") and not bounded:
             raise RandomSetError(
                 "only random-set networks have a reliability",
                 got=f"reliability {self.reliability} with the method {self.method}",

@@ -1,0 +1,188 @@
+"""`wrap`: turn a trained classifier into a random-set classifier."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from randomset._core.batches import inputs_alone, labelled_batches, split_batch
+from randomset.backbones.inputs import InputSpec, Standardise
+from randomset.belief.budget import Budget
+from randomset.errors import LabelError, RandomSetError, RandomSetWarning
+from randomset.models.base import Classifier
+from randomset.models.reliability import MIN_VALIDATION
+from randomset.models.temperature import CalibrationReport
+from randomset.models.wrapped import WrappedClassifier, classes_of
+
+__all__ = ["wrap"]
+
+logger = logging.getLogger(__name__)
+
+
+def wrap(
+    classifier: Any,
+    train: Any,
+    val: Any = None,
+    *,
+    classes: Sequence[str] | None = None,
+    layer: str | None = None,
+    preprocess: nn.Module | None = None,
+    reliability: str = "auto",
+    max_bytes: int = 16 * 2**20,
+    ignore_index: int = -100,
+    batch_size: int = 256,
+    progress: bool | None = None,
+) -> WrappedClassifier:
+    """Turn a trained softmax classifier into a random-set classifier, without training.
+
+    Its probabilities, calibrated by a temperature T, are the masses of single classes. They are discounted by
+    a reliability r(x), fitted to the features of the training data, and Θ gets the rest:
+
+    m({c}) = r(x) softmax(z / T)(c),  m(Θ) = 1 − r(x)
+
+    The most likely class stays the same. The classifier is copied, and not changed.
+
+    Args:
+        classifier: a module that ends in a linear layer and returns logits, such as a model of torchvision,
+            timm or Hugging Face; a `Softmax`; or a fitted scikit-learn estimator with `predict_proba`, whose
+            inputs are its features.
+        train: the classifier's training data: a data set, a loader, or a pair of tensors; for an estimator,
+            also arrays X and y.
+        val: labelled data that the classifier was not trained on, 20 samples or more.
+        classes: the names of the classes in label order; by default those of the classifier or of `train`.
+        layer: the name of the last linear layer, if it is ambiguous.
+        preprocess: a module applied to the inputs of a module first, such as `Standardise`.
+        reliability: "auto", "neighbours" or "gaussians": see `randomset.models.Reliability`.
+        max_bytes: the largest size of the bank of training samples.
+        ignore_index: samples with this class index are skipped.
+        batch_size: samples in a batch, for data sets.
+        progress: whether to show a progress bar; None shows it on a terminal.
+
+    >>> classifier = nn.Sequential(nn.Linear(2, 16), nn.ReLU(), nn.Linear(16, 3))  # trained, in practice
+    >>> inputs = torch.randn(200, 2)
+    >>> labels = classifier(inputs).argmax(1)
+    >>> network = wrap(classifier, (inputs[:100], labels[:100]), (inputs[100:], labels[100:]))
+    >>> bool((network.predict(inputs).labels == labels).all())
+    True
+    >>> bool(network.predict(torch.full((1, 2), 100.0)).mass[0, -1] > 0.9)  # Θ: unlike the training data
+    True
+    """
+    if val is None:
+        raise RandomSetError(
+            "no validation data given",
+            expected="labelled data that the classifier was not trained on",
+            remedy="Pass val=…; a part of the training data would not do, since a classifier is more certain "
+            "of samples that it has seen",
+        )
+    if _is_estimator(classifier):
+        train, val = (_with_indices(data, classes_of(classifier)) for data in (train, val))
+        inputs = torch.cat(
+            [torch.as_tensor(inputs_alone(part)) for part in labelled_batches(train, batch_size)]
+        )
+        network = WrappedClassifier.from_estimator(classifier, classes, inputs)
+    else:
+        names = classes or _names(classifier) or _names(train)
+        budget = None if names is None else Budget.singletons(names)
+        options = {} if preprocess is None else {"preprocess": preprocess}
+        network = WrappedClassifier.from_classifier(classifier, budget, layer=layer, **options)
+    seen = _Checked(train, network.num_classes, batch_size, ignore_index)
+    held_out = _Checked(val, network.num_classes, batch_size, ignore_index)
+    calibration = network.calibrate(held_out, ignore_index=ignore_index, progress=progress)
+    _check_validation(calibration, network.num_classes)
+    logger.info("%s", calibration)
+    support = network.fit_reliability(
+        seen, held_out, kind=reliability, max_bytes=max_bytes, ignore_index=ignore_index, progress=progress
+    )
+    logger.info("%s", support)
+    if network.input_spec is None and seen.spec is not None:
+        spec = seen.spec.scaled() if isinstance(network.preprocess, Standardise) else seen.spec
+        network.notes |= {**spec.to_notes(), "classes": list(network.classes)}
+    return network
+
+
+class _Checked:
+    """Labelled batches whose labels are checked against a number of classes; notes the form of the inputs."""
+
+    def __init__(self, data: Any, num_classes: int, batch_size: int, ignored: int) -> None:
+        self.batches = labelled_batches(data, batch_size)
+        self.num_classes, self.ignored = num_classes, ignored
+        self.spec: InputSpec | None = None
+
+    def __iter__(self) -> Iterator[Any]:
+        for batch in self.batches:
+            inputs, labels = split_batch(list(batch)[:2] if isinstance(batch, (tuple, list)) else batch)
+            if isinstance(labels, Tensor):
+                self._check(labels)
+            if isinstance(inputs, Tensor):
+                self.spec = InputSpec.of(inputs) if self.spec is None else self.spec.grown(inputs)
+            yield batch
+
+    def _check(self, labels: Tensor) -> None:
+        if labels.dim() == 1:
+            labels = labels[labels != self.ignored]
+            count = int(labels.max()) + 1 if len(labels) else 0
+        else:
+            count = labels.shape[-1]
+        if count > self.num_classes:
+            raise LabelError(
+                "the labels have more classes than the classifier",
+                got=f"{count} or more",
+                expected=f"{self.num_classes}, the outputs of its last layer",
+                remedy="Wrap a classifier that was trained on these classes, or name its last layer: layer=…",
+            )
+
+
+def _check_validation(report: CalibrationReport, num_classes: int) -> None:
+    """Reject too few validation samples; warn if the classifier is worse than chance on them."""
+    if report.samples < MIN_VALIDATION:
+        raise RandomSetError(
+            "too few validation samples to wrap a classifier",
+            got=report.samples,
+            expected=f"{MIN_VALIDATION} or more",
+            remedy="Hold out more",
+        )
+    if report.accuracy[0] < 1 / num_classes:
+        warnings.warn(
+            f"the classifier's accuracy on the validation data is {report.accuracy[0]:.1%}, below chance: "
+            "are their labels in the order of its outputs?",
+            RandomSetWarning,
+            stacklevel=3,
+        )
+
+
+def _names(origin: Any) -> tuple[str, ...] | None:
+    """Return the names of the classes of a classifier of ours, or of a data set such as torchvision's."""
+    names = getattr(origin, "known_classes" if isinstance(origin, Classifier) else "classes", None)
+    named = isinstance(names, (tuple, list)) and names and all(isinstance(name, str) for name in names)
+    return tuple(names) if named else None  # type: ignore[arg-type]
+
+
+def _is_estimator(classifier: Any) -> bool:
+    if hasattr(classifier, "predict_random_set"):
+        raise RandomSetError(
+            "the estimator predicts random sets already",
+            got=type(classifier).__name__,
+            remedy='Fit it with its own reliability: RandomSetClassifier(reliability="auto")',
+        )
+    return not isinstance(classifier, nn.Module) and hasattr(classifier, "predict_proba")
+
+
+def _with_indices(data: Any, classes: Any) -> Any:
+    """Turn arrays (X, y) into tensors, with indices into an estimator's classes as labels."""
+    if not isinstance(data, tuple) or len(data) != 2:
+        return data
+    inputs, labels = np.array(data[0], dtype=np.float64), np.asarray(data[1])
+    where = np.searchsorted(classes, labels).clip(max=len(classes) - 1)
+    if (wrong := classes[where] != labels).any():
+        raise LabelError(
+            "the labels have a class that the estimator does not know",
+            got=str(labels[wrong][0]),
+            expected=f"one of {', '.join(map(str, classes[:10]))}{' …' * (len(classes) > 10)}",
+        )
+    return torch.from_numpy(inputs), torch.from_numpy(where)

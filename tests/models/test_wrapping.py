@@ -1,0 +1,278 @@
+"""`wrap`: predictions stay the same for known inputs, and unknown inputs get their mass on Θ."""
+
+import logging
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits, load_wine
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import randomset as rs
+from randomset import backbones
+from randomset.errors import LabelError, RandomSetError, RandomSetWarning
+from randomset.models import Softmax
+from randomset.models.prediction import Threshold
+from randomset.models.temperature import measured
+from tests.backbones.test_surgery import TwoHeads
+
+DIGITS = torch.tensor(load_digits().data / 16).float(), torch.tensor(load_digits().target)
+TRAIN, VAL, TEST = zip(*(part.split([900, 450, 447]) for part in DIGITS), strict=True)
+
+
+def far_from(inputs):
+    """Return inputs 30 times the spread of others away from them, in random directions."""
+    directions = torch.randn(200, inputs.shape[1], generator=torch.Generator().manual_seed(3))
+    directions *= inputs.shape[1] ** 0.5 / directions.norm(dim=1, keepdim=True)
+    return inputs.mean(0) + 30 * inputs.std(0) * directions
+
+
+FAR = far_from(TRAIN[0])
+
+
+def trained(model):
+    optimiser = torch.optim.Adam(model.parameters(), 0.01)
+    for _ in range(100):
+        optimiser.zero_grad()
+        nn.functional.cross_entropy(model(TRAIN[0]), TRAIN[1]).backward()
+        optimiser.step()
+    return model.eval()
+
+
+def plain():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
+
+
+@pytest.fixture(scope="module", params=["module", "softmax"])
+def pair(request):
+    """A trained classifier, and the same wrapped."""
+    torch.manual_seed(0)
+    classifier = trained(plain() if request.param == "module" else Softmax(backbones.mlp(64, (64,)), 10))
+    return classifier, rs.wrap(classifier, TRAIN, VAL)
+
+
+class TestKnownInputs:
+    def test_labels_and_accuracy_are_the_same(self, pair):
+        classifier, network = pair
+        assert torch.equal(network.predict(TEST[0]).labels, classifier(TEST[0]).argmax(1))
+
+    def test_the_likelihood_is_that_of_temperature_scaling(self, pair):
+        """Within a tenth: 1 % is allowed on the validation data."""
+        classifier, network = pair
+        scaled = Softmax(nn.Identity(), 10, in_features=10)
+        with torch.no_grad():
+            scaled.layer.weight.copy_(torch.eye(10))
+            scaled.layer.bias.zero_()
+            logits, known = classifier(TEST[0]), classifier(VAL[0])
+        scaled.calibrate((known, VAL[1]))
+        target = nn.functional.one_hot(TEST[1], 10).double()
+        expected = measured(scaled.predict(logits).probabilities.double(), target)
+        found = measured(network.predict(TEST[0]).pignistic.double(), target)
+        assert found[0] <= 1.1 * expected[0] + 0.01
+        assert found[2] == expected[2]
+
+    def test_little_mass_is_on_all_classes(self, pair):
+        assert pair[1].predict(TEST[0]).mass[:, -1].median() < 0.1
+
+
+class TestUnknownInputs:
+    def test_far_inputs_are_unknown(self, pair):
+        classifier, network = pair
+        assert network.predict(FAR).mass[:, -1].min() >= 0.9
+        assert classifier(FAR).softmax(1).amax(1).median() > 0.9  # of which the classifier is certain
+
+    def test_evaluation_threshold_and_conformal_sets(self, pair):
+        _, network = pair
+        result = rs.evaluate(network, TEST, {"far": FAR}, validation=VAL, timing=False)
+        assert result["ood"]["far"]["scores"]["credal width"]["auroc"] > 0.99
+        assert "conformal" in result
+        threshold = Threshold.keeping(0.95, network.predict(VAL[0]).entropy, "entropy")
+        assert not threshold.known(network.predict(FAR).entropy).any()
+
+
+def test_the_classifier_is_unchanged():
+    classifier = plain().train()
+    before = {name: tensor.clone() for name, tensor in classifier.state_dict().items()}
+    labels = classifier(TRAIN[0]).argmax(1)
+    rs.wrap(classifier, (TRAIN[0], labels), (TRAIN[0], labels))
+    assert classifier.training
+    assert all(torch.equal(before[name], tensor) for name, tensor in classifier.state_dict().items())
+
+
+def test_all_kinds_of_data(pair):
+    classifier, network = pair
+    expected = network.predict(TEST[0]).mass
+    for read in (
+        lambda part: TensorDataset(*part),
+        lambda part: DataLoader(TensorDataset(*part), 64),
+        lambda part: tuple(map(torch.Tensor.numpy, part)),
+        lambda part: [(part[0][:100], part[1][:100]), (part[0][100:], part[1][100:])],
+    ):
+        again = rs.wrap(classifier, read(TRAIN), read(VAL))
+        assert torch.allclose(again.predict(TEST[0]).mass, expected, atol=1e-4)
+
+
+def test_inputs_and_classes_are_noted(pair):
+    classifier, network = pair
+    assert network.input_spec.shape == (64,)
+    assert network.notes["largest_input"] == pytest.approx(TRAIN[0].abs().max().item())
+    named: Any = TensorDataset(*TRAIN)
+    named.classes = load_digits().target_names.astype("U5").tolist()
+    assert rs.wrap(classifier, named, VAL).classes == tuple("0123456789")
+    assert rs.wrap(classifier, named, VAL, classes="abcdefghij").classes == tuple("abcdefghij")
+
+
+def test_what_it_costs_is_logged(pair, caplog):
+    with caplog.at_level(logging.INFO, "randomset"):
+        rs.wrap(pair[0], TRAIN, VAL, reliability="gaussians", max_bytes=1000)
+    assert "Calibrated on 450 samples by SoftmaxTemperature" in caplog.text
+    assert "Reliability (gaussians) fitted on 450 validation samples" in caplog.text
+
+
+@pytest.mark.slow
+def test_hugging_face():
+    from transformers import BertConfig, BertForSequenceClassification
+
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    classifier = BertForSequenceClassification(BertConfig(vocab_size=50, num_labels=3, **sizes)).eval()
+    ids = torch.randint(5, 50, (80, 12))
+    with torch.no_grad():
+        labels = classifier(input_ids=ids).logits.argmax(1)
+    batches = [
+        {"input_ids": part, "labels": label}
+        for part, label in zip(ids.split(20), labels.split(20), strict=True)
+    ]
+    network = rs.wrap(classifier, batches, batches)
+    assert network.replaced_layer == "classifier"
+    found = torch.cat([network.predict({"input_ids": part}).labels for part in ids.split(20)])
+    assert torch.equal(found, labels)
+
+
+NAMES = np.array(["red", "rosé", "white"])
+ORDER = np.random.default_rng(0).permutation(178)
+WINES = [(load_wine().data[rows], NAMES[load_wine().target[rows]]) for rows in np.split(ORDER, (88, 133))]
+"""Training, validation and test samples."""
+
+
+class TestEstimators:
+    @pytest.mark.parametrize("kind", ["linear", "forest"])
+    def test_labels_of_any_type(self, kind):
+        estimator = {
+            "linear": make_pipeline(StandardScaler(), LogisticRegression()),
+            "forest": RandomForestClassifier(30, random_state=0),
+        }[kind].fit(*WINES[0])
+        network = rs.wrap(estimator, *WINES[:2])
+        answer = network.predict(WINES[2][0])
+        assert network.classes == ("red", "rosé", "white")
+        assert answer.label_names == estimator.predict(WINES[2][0]).tolist()
+        assert answer.mass[:, -1].median() < 0.1
+        far = far_from(torch.tensor(WINES[0][0])).numpy()  # the features are of very different scales
+        assert network.predict(far).mass[:, -1].min() >= 0.9
+        labels = torch.tensor(np.searchsorted(NAMES, WINES[2][1]))
+        result = rs.evaluate(network, (torch.tensor(WINES[2][0]), labels), {"far": far})
+        assert result["test"]["accuracy"] == (estimator.predict(WINES[2][0]) == WINES[2][1]).mean()
+
+    def test_the_scale_of_a_feature_does_not_matter(self):
+        """Nor its unit: what the estimator sees is exact."""
+        scales = 10.0 ** np.arange(-6, 7)
+        arrays = [(inputs * scales, labels) for inputs, labels in WINES]
+        estimators = [make_pipeline(StandardScaler(), LogisticRegression()) for _ in range(2)]
+        pairs = zip(estimators, (WINES, arrays), strict=True)
+        masses = [
+            rs.wrap(estimator.fit(*data[0]), *data[:2]).predict(data[2][0]).mass for estimator, data in pairs
+        ]
+        assert torch.allclose(masses[0], masses[1], atol=1e-3)
+
+    def test_whole_numbers_and_data_frames(self):
+        pandas = pytest.importorskip("pandas")
+        names = load_wine().feature_names
+        frames = [(pandas.DataFrame(inputs.round(), columns=names), labels) for inputs, labels in WINES]
+        estimator = make_pipeline(StandardScaler(), LogisticRegression()).fit(*frames[0])
+        network = rs.wrap(estimator, *frames[:2])
+        whole = WINES[2][0].round().astype(int)
+        assert network.predict(whole).label_names == estimator.predict(frames[2][0]).tolist()
+        assert torch.allclose(network.predict(frames[2][0]).mass, network.predict(whole).mass)
+
+    def test_errors(self):
+        estimator = RandomForestClassifier(3).fit(*WINES[0])
+        inputs, labels = WINES[1]
+        with pytest.raises(LabelError, match="a class that the estimator does not know; got green"):
+            rs.wrap(estimator, WINES[0], (inputs, np.full(len(labels), "green")))
+        with pytest.raises(RandomSetError, match="predicts random sets already"):
+            rs.wrap(rs.RandomSetClassifier(), *WINES[:2])
+        with pytest.raises(RandomSetError, match="the estimator is not fitted"):
+            rs.wrap(LogisticRegression(), *WINES[:2])
+
+
+class TestMistakes:
+    def test_no_validation_data(self, pair):
+        with pytest.raises(
+            RandomSetError, match=r"no validation data given.*more certain of samples that it has seen"
+        ):
+            rs.wrap(pair[0], TRAIN)
+
+    def test_too_few_validation_samples(self, pair):
+        with pytest.raises(RandomSetError, match="too few validation samples to wrap a classifier; got 10"):
+            rs.wrap(pair[0], TRAIN, (VAL[0][:10], VAL[1][:10]))
+
+    def test_labels_of_more_classes(self, pair):
+        for train, val in ((TRAIN, (VAL[0], VAL[1] + 1)), ((TRAIN[0], TRAIN[1] + 1), VAL)):
+            with pytest.raises(
+                LabelError, match="more classes than the classifier; got 11 or more; expected 10"
+            ):
+                rs.wrap(pair[0], train, val)
+        with pytest.raises(RandomSetError, match="another number of classes; got 10 outputs"):
+            rs.wrap(pair[0], TRAIN, VAL, classes="abcd")
+
+    def test_features_that_cannot_be_reached(self):
+        with pytest.raises(RandomSetError, match=r"head \(4 → 3\), head_dist \(4 → 3\).*layer='head'"):
+            rs.wrap(TwoHeads(), TRAIN, VAL)
+
+        class Normalised(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.head = nn.Linear(64, 10)
+
+            def forward(self, inputs):
+                return self.head(inputs).softmax(-1)
+
+        with pytest.raises(RandomSetError, match="changes the output of its last layer"):
+            rs.wrap(Normalised(), TRAIN, VAL)
+        with pytest.raises(RandomSetError, match="cannot wrap this classifier; got SimpleNamespace"):
+            rs.wrap(SimpleNamespace(), TRAIN, VAL)
+
+    def test_features_that_are_not_finite(self, pair):
+        broken = VAL[0].clone()
+        broken[3] = torch.nan
+        with pytest.raises(
+            RandomSetError, match=r"outputs for the validation samples are not finite; got 1 of 450"
+        ):
+            rs.wrap(pair[0], TRAIN, (broken, VAL[1]))
+        broken = TRAIN[0].clone()
+        broken[3] = torch.inf
+        with pytest.raises(RandomSetError, match="features of the training samples are not finite"):
+            rs.wrap(pair[0], (broken, TRAIN[1]), VAL)
+
+    def test_constant_features(self):
+        classifier = plain()
+        with torch.no_grad():
+            classifier[0].weight.zero_()
+        with pytest.raises(RandomSetError, match="features of all training samples are equal"):
+            rs.wrap(classifier, TRAIN, VAL)
+
+    def test_labels_in_another_order(self, pair):
+        with pytest.warns(RandomSetWarning, match="below chance: are their labels in the order"):
+            rs.wrap(pair[0], TRAIN, (VAL[0], (VAL[1] + 1) % 10))
+
+    def test_unknown_kind(self, pair):
+        with pytest.raises(RandomSetError, match="unknown kind of reliability; got magic"):
+            rs.wrap(pair[0], TRAIN, VAL, reliability="magic")
