@@ -182,6 +182,7 @@ def _error(what: str, sample: int, **parts: Any) -> InvalidBeliefError:
 
 _FILE, _FORMAT, _VERSION = "threshold.json", "randomset.threshold", 1
 _MOST = 0.5  # share of known inputs with one score, above which a threshold on it says nothing
+_FEW = 20  # known inputs, below which equal scores are no surprise
 
 
 @dataclass(frozen=True)
@@ -264,7 +265,7 @@ def _warn_if_tied(threshold: Threshold, scores: Tensor) -> None:
     """Warn if the threshold is the score of most inputs: it accepts them all, and unknown ones like them."""
     value = torch.full_like(scores, threshold.value)
     tied = float(torch.isclose(scores, value, rtol=1e-6, atol=1e-12).double().mean())
-    if len(scores) > 1 and tied > _MOST:
+    if len(scores) >= _FEW and tied > _MOST:
         accepted = float(threshold.known(scores).double().mean())
         other = threshold.score != "entropy"
         remedy = (
