@@ -158,7 +158,8 @@ class TestBrowser:
         ]
         for line in lines:
             assert line
-            assert (float(line[2]) >= 0.5) == (line[1] == "familiar")
+            rounded = line[2] == "0.50"  # may be either
+            assert rounded or (float(line[2]) > 0.5) == (line[1] == "familiar")
         assert {line[1] for line in lines[-4:] if line} == {"unlike the training data"}
         assert view.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
 
