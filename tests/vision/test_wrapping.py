@@ -18,7 +18,7 @@ def build(name):
     size = {"image_size": 32} if model.startswith("vit") else {}
     built = torchvision().models.get_model(model, weights=None, num_classes=5, **size).eval()
     if model.startswith("vit"):
-        torch.nn.init.normal_(built.heads.head.weight)  # zero by default
+        torch.nn.init.normal_(built.heads.head.weight, std=0.1)  # zero by default
     return built
 
 
@@ -40,6 +40,6 @@ def test_a_classifier_of_a_library(name, layer, tmp_path):
     answer = network.predict(IMAGES)
     assert network.replaced_layer == layer
     assert torch.equal(answer.labels, labels)
-    assert torch.allclose(network(IMAGES), logits, atol=1e-5)
+    assert torch.allclose(network(IMAGES), logits, atol=1e-4)
     again = load(network.save(tmp_path), backbone=build(name))
     assert torch.allclose(again.predict(IMAGES).mass, answer.mass, atol=1e-6)
