@@ -9,6 +9,7 @@ import os
 import random
 import zlib
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -65,3 +66,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             return [zlib.crc32(f"{order}{'::'.join(parts[: i + 1])}".encode()) for i in range(len(parts))]
 
         items.sort(key=key)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Let one worker run all tests of the reproduction under `--dist loadgroup`: they share minutes of work.
+
+    The mark `xdist_group` does not reach the scheduler: pytest-xdist 3.8 passes it on in the names of tests,
+    which pytest 9.2 no longer lets it change (https://github.com/pytest-dev/pytest-xdist/issues/1386).
+    """
+    if config.getoption("dist") != "loadgroup":
+        return None
+    from xdist.scheduler import LoadGroupScheduling  # type: ignore[import-untyped]
+
+    class Scheduling(LoadGroupScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            return "reproduction" if nodeid.startswith("tests/reproduction/") else nodeid
+
+    return Scheduling(config, log)
