@@ -44,7 +44,7 @@ test-vision: .venv-vision/stamp  ## the tests that need torchvision and timm
 	OMP_NUM_THREADS=1 .venv-vision/bin/pytest -p no:cacheprovider tests/vision
 
 quick: $(VENV)/test.stamp  ## the fast part of the tests
-	RANDOMSET_QUICK=1 OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadgroup --max-worker-restart 0 -m "not slow" -q
+	RANDOMSET_QUICK=1 OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --max-worker-restart 0 -m "not slow" -q
 
 bench: $(VENV)/test.stamp  ## the claims of speed, measured side by side
 	for script in prediction power_set repair overlap budgeter training methods; do \

@@ -46,14 +46,14 @@ def public_objects():
 OBJECTS = dict(public_objects())
 
 
-@pytest.mark.parametrize("thing", OBJECTS.values(), ids=OBJECTS)
-def test_every_public_function_shows_a_run_example(thing):
-    text = inspect.getdoc(thing) or ""
-    assert text, "no docstring"
-    if inspect.isfunction(thing) and thing.__module__.startswith("randomset.belief"):
-        helpers = ("operators", "sums", "storage", "text")  # inner workings
-        if thing.__module__.rsplit(".", 1)[-1] not in helpers:
-            assert ">>>" in text, "no example"
+def test_every_public_function_shows_a_run_example():
+    for name, thing in OBJECTS.items():
+        text = inspect.getdoc(thing) or ""
+        assert text, f"{name} has no docstring"
+        if inspect.isfunction(thing) and thing.__module__.startswith("randomset.belief"):
+            helpers = ("operators", "sums", "storage", "text")  # inner workings
+            if thing.__module__.rsplit(".", 1)[-1] not in helpers:
+                assert ">>>" in text, f"{name} has no example"
 
 
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```(?:\s*^```text\n(.*?)^```)?", flags=re.S | re.M)

@@ -99,23 +99,26 @@ def test_a_wrong_arrow_would_be_found(tmp_path):
     assert [(name, eager) for name, _, eager in imports(bad)] == [("randomset.report", False)]
 
 
-def test_import_brings_no_optional_package():
-    heavy = ["matplotlib", "pandas", "sklearn", "scipy", "lightning", "torchvision", "timm", "onnx"]
-    code = f"import sys, randomset; print([m for m in {heavy} if m in sys.modules])"
+@pytest.fixture(scope="module")
+def loaded():
+    """The modules that are there after each of three imports, in one process: each would import torch."""
+    names = ["randomset", "randomset.cli", "randomset.serving.app"]
+    code = "".join(f"import sys, {name}; print(*sys.modules)\n" for name in names)
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert out.stdout.strip() == "[]"
+    return dict(zip(names, (set(line.split()) for line in out.stdout.splitlines()), strict=True))
 
 
-def test_the_help_of_commands_is_light():
-    heavy = ["matplotlib", "pandas", "sklearn", "scipy", "lightning", "transformers", "uvicorn", "PIL"]
-    code = f"import sys, randomset.cli; print([m for m in {heavy} if m in sys.modules])"
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert out.stdout.strip() == "[]"
+def test_import_brings_no_optional_package(loaded):
+    heavy = {"matplotlib", "pandas", "sklearn", "scipy", "lightning", "torchvision", "timm", "onnx"}
+    assert not heavy & loaded["randomset"]
 
 
-def test_what_serves_needs_no_scientific_package():
+def test_the_help_of_commands_is_light(loaded):
+    heavy = {"matplotlib", "pandas", "sklearn", "scipy", "lightning", "transformers", "uvicorn", "PIL"}
+    assert not heavy & loaded["randomset.cli"]
+
+
+def test_what_serves_needs_no_scientific_package(loaded):
     """scikit-learn and scipy take longer to import than all the rest beside torch."""
-    heavy = ["matplotlib", "pandas", "sklearn", "scipy", "lightning", "transformers"]
-    code = f"import sys, randomset.serving.app; print([m for m in {heavy} if m in sys.modules])"
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert out.stdout.strip() == "[]"
+    heavy = {"matplotlib", "pandas", "sklearn", "scipy", "lightning", "transformers"}
+    assert not heavy & loaded["randomset.serving.app"]

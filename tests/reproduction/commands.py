@@ -4,8 +4,8 @@ import pytest
 
 from tests.commands import run
 
-uses_tiny_results = [pytest.mark.slow, pytest.mark.xdist_group("paper")]
-"""Marks of tests with the fixture `made`: they share a worker, since it takes minutes."""
+uses_tiny_results = pytest.mark.slow
+"""The mark of tests with the fixture `made`, which takes minutes."""
 
 
 def reproduce(*arguments, **options):

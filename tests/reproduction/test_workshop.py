@@ -26,6 +26,7 @@ def test_missing_package_stops_training_but_not_the_list(tmp_path, monkeypatch):
     assert not (tmp_path / "models").exists()
 
 
+@pytest.mark.slow
 def test_missing_data_stop_before_any_training(tmp_path):
     (tmp_path / "empty").mkdir()
     done = reproduce("run", "table-8", cwd=tmp_path, RANDOMSET_DATA=str(tmp_path / "empty"))
