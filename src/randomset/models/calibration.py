@@ -119,7 +119,7 @@ class PignisticTemperature(Calibration):
         theta = torch.full_like(top, mass.shape[-1] - 1)
         receiver = torch.where(new < old, theta, top)  # singletons come first, Θ last
         mass = (keep * mass).scatter_add(-1, receiver, 1 - keep)
-        return RandomSet(mass, operators.complete, plain.validity)
+        return plain.with_mass(mass)
 
 
 def calibration_from_spec(spec: Any) -> Calibration | None:
