@@ -1,11 +1,11 @@
 """Prediction with a reliability against the same backbone with softmax, and the time to fit a reliability.
 
-Claim: `predict`, with the reads of a user (labels, pignistic and lower and upper probabilities, credal width,
-entropy, reliability), costs at most 1.10 times the softmax network's (labels, probabilities, entropy) on a
-ResNet-18, for one image and for 256, and at most 1.5 times for one image on a tiny CNN; fitting the
-reliability takes at most 5 % of a training of 30 epochs. The networks share one backbone and take turns, call
-by call, on one thread, and each call is compared with its two neighbours, by the time of the process: other
-processes do not count.
+Claim: fitting the reliability takes at most 5 % of a training of 30 epochs. A prediction is `predict` and the
+reads of a user: labels, pignistic, lower and upper probabilities, credal width, entropy and reliability
+against labels, probabilities and entropy of softmax. The aim is at most 1.10 times softmax's time on a
+ResNet-18, for one image and for 256, and at most 1.5 times for one image on a tiny CNN. The networks share
+one backbone and take turns, call by call, on one thread, and each call is compared with its two neighbours,
+by the time of the process: other processes do not count.
 
 Run: python -m benchmarks.reliability_cost
 """
@@ -82,7 +82,7 @@ def softmax_reads(network: Softmax, images: Tensor) -> Callable[[], object]:
 
     def run() -> tuple[Tensor, ...]:
         answer = network.predict(images)
-        return answer.labels, answer.probabilities, answer.scores["entropy"]  # type: ignore[union-attr]
+        return answer.labels, answer.probabilities, answer.scores["entropy"]
 
     return run
 
@@ -96,7 +96,8 @@ def prediction_rows(speed: float) -> Iterator[str]:
         cells, seconds = [], 0.0
         for network in networks(backbone).values():
             other = random_set_reads(network, images)
-            low, middle, high, _, seconds = ratios(base, other, max(3, round(pairs * speed)), time.process_time)
+            count = max(3, round(pairs * speed))
+            low, middle, high, _, seconds = ratios(base, other, count, time.process_time)
             cells.append(f"{middle:.3f} | {low:.3f} to {high:.3f}")
         size = " × ".join(map(str, shape))
         yield f"| {name} | {size} | {batch} | {seconds * 1e3:.2f} | {' | '.join(cells)} |"

@@ -153,3 +153,11 @@ def test_modes_are_restored():
     with evaluating(model):
         assert not any(module.training for module in model.modules())
     assert [module.training for module in model] == [True, False]
+
+
+def test_modes_of_parts_are_restored():
+    model = nn.Sequential(nn.Sequential(nn.Dropout()), nn.Dropout()).eval()
+    model[0].train()
+    with evaluating(model):
+        assert not any(module.training for module in model.modules())
+    assert [module.training for module in model.modules()] == [False, True, True, False]

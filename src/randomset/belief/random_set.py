@@ -215,7 +215,7 @@ class RandomSet(BeliefFunctions):
         return self.with_mass(mass, total.expand(mass.shape[:-1]))
 
     def with_mass(self, mass: Tensor, reliability: Tensor | None = None) -> RandomSet:
-        """Return other valid masses over the same budget, with the validity of the predictions behind them."""
+        """Return a random set with other valid masses over the same budget; it keeps the validity."""
         batch = mass.shape[:-1]
         same = batch == self.shape
         validity = self._validity if same else self.validity.map(lambda part: part.expand(batch))
