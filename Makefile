@@ -47,7 +47,7 @@ quick: $(VENV)/test.stamp  ## the fast part of the tests
 	RANDOMSET_QUICK=1 OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --max-worker-restart 0 -m "not slow" -q
 
 bench: $(VENV)/test.stamp  ## the claims of speed, measured side by side
-	for script in prediction power_set repair overlap budgeter training methods; do \
+	for script in prediction power_set repair overlap budgeter training methods reliability_cost; do \
 	  env -u OMP_WAIT_POLICY $(BIN)/python -m benchmarks.$$script || exit 1; done
 
 # The other libraries need torchvision, and old packages for second derivatives.

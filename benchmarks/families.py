@@ -64,7 +64,10 @@ def process_seconds(*functions: Callable[[], object], rounds: int = 5) -> list[f
 
 
 def ratios(
-    base: Callable[[], object], other: Callable[[], object], pairs: int
+    base: Callable[[], object],
+    other: Callable[[], object],
+    pairs: int,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> tuple[float, float, float, float, float]:
     """Time two functions in turns, and compare each call with its neighbours.
 
@@ -73,9 +76,9 @@ def ratios(
     """
 
     def timed(function: Callable[[], object]) -> float:
-        start = time.perf_counter()
+        start = clock()
         function()
-        return time.perf_counter() - start
+        return clock() - start
 
     base()
     other()

@@ -158,6 +158,14 @@ def test_modes_are_restored():
     assert [module.training for module in model] == [True, False]
 
 
+def test_modes_of_parts_are_restored():
+    model = nn.Sequential(nn.Sequential(nn.Dropout()), nn.Dropout()).eval()
+    model[0].train()
+    with evaluating(model):
+        assert not any(module.training for module in model.modules())
+    assert [module.training for module in model.modules()] == [False, True, True, False]
+
+
 @pytest.mark.parametrize("total", [3, None])
 def test_shown_bar_goes_to_the_error_stream(capsys, total, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")

@@ -177,6 +177,15 @@ def test_to_and_numpy(answer):
         answer.to(torch.long)
 
 
+def test_other_masses_keep_the_validity():
+    budget = Budget.from_sets([{0, 1}], 3)
+    broken = RandomSet.from_belief(torch.tensor([[0.5, 0.2, 0.1, 0.6], [0.2, 0.2, 0.2, 0.5]]), budget)
+    for changed in (broken.discount(0.5), broken.with_mass(broken.mass.flip(-1)), broken.to("cpu")):
+        assert changed.validity.repaired.tolist() == [True, False]
+    assert broken[0].discount(torch.tensor([0.5, 0.9])).validity.repaired.tolist() == [True, True]
+    assert broken.discount(0.5).discount(torch.tensor([1.0, 0.5])).reliability.tolist() == [0.5, 0.25]
+
+
 def test_fusion_and_discounting(answer):
     certain = answer[1].discount(0.5)
     assert certain.mass.tolist() == pytest.approx([0, 0, 0.5, 0, 0.5])

@@ -73,7 +73,8 @@ def cut_into_batches(inputs: Any, size: int) -> tuple[Iterable[Any], int | None,
             raise ShapeError(
                 "no inputs to predict", got=f"shape {tuple(tensor.shape)}", expected="(batch, …)"
             )
-        return tensor.split(size), -(-len(tensor) // size), tensor.device
+        batches = (tensor,) if len(tensor) <= size else tensor.split(size)
+        return batches, len(batches), tensor.device
     if isinstance(inputs, Dataset):
         inputs = DataLoader(inputs, batch_size=size)
     if not isinstance(inputs, (Iterable, Iterator)):
@@ -178,14 +179,26 @@ def usual_workers(data: Any = None) -> int:
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
     """Put a model into evaluation mode, and restore the mode of each of its modules afterwards."""
-    training = [module for module in model.modules() if module.training]
-    if training:
-        model.eval()
+    training = _in_training_mode(model)
+    for module in training:
+        if module.training:  # not if it was part of a module before it
+            module.eval()
     try:
         yield
     finally:
         for module in training:
             module.training = True
+
+
+def _in_training_mode(model: nn.Module) -> list[nn.Module]:
+    """Return the modules in training mode, each before its parts; several times faster than `modules()`."""
+    found, pending = [], [model]
+    while pending:
+        module = pending.pop()
+        if module.training:
+            found.append(module)
+        pending += [part for part in module._modules.values() if part is not None]
+    return found
 
 
 def paired(data: Any) -> Any:

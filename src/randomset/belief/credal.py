@@ -170,6 +170,8 @@ def is_in_credal_set(
 
 def joint_shape(*shapes: torch.Size) -> torch.Size:
     """Return the broadcast shape of batches, or raise if they do not match."""
+    if all(shape == shapes[0] for shape in shapes):  # broadcast_shapes is slow
+        return shapes[0]
     try:
         return torch.broadcast_shapes(*shapes)
     except RuntimeError:

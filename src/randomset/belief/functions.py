@@ -19,7 +19,7 @@ __all__ = ["BeliefFunctions"]
 _T = TypeVar("_T")
 
 
-class _lazy(Generic[_T]):
+class lazy(Generic[_T]):
     """A cached property without the lock of `functools.cached_property`, which does not compile."""
 
     def __init__(self, function: Callable[[Any], _T]) -> None:
@@ -42,39 +42,39 @@ class BeliefFunctions:
 
     # -- the belief function --------------------------------------------------------------------
 
-    @_lazy
+    @lazy
     def belief(self) -> Tensor:
         """Bel of every set of the budget: (…, |O|)."""
         return transforms.belief_from_mass(self.mass, self._family)
 
-    @_lazy
+    @lazy
     def plausibility(self) -> Tensor:
         """Pl of every set of the budget: (…, |O|)."""
         return transforms.plausibility_from_mass(self.mass, self._family)
 
-    @_lazy
+    @lazy
     def commonality(self) -> Tensor:
         """Q of every set of the budget: (…, |O|)."""
         return transforms.commonality_from_mass(self.mass, self._family)
 
-    @_lazy
+    @lazy
     def pignistic(self) -> Tensor:
         """BetP, the pignistic probability of every class: (…, N)."""
         return measures.pignistic_from_mass(self.mass, self._family)
 
-    @_lazy
+    @lazy
     def lower(self) -> Tensor:
         """The lower probability of every class: (…, N)."""
         return credal.lower_from_mass(self.mass, self._family)
 
-    @_lazy
+    @lazy
     def upper(self) -> Tensor:
         """The upper probability of every class: (…, N)."""
         return credal.upper_from_mass(self.mass, self._family)
 
     # -- one number per sample ------------------------------------------------------------------
 
-    @_lazy
+    @lazy
     def _top(self) -> tuple[Tensor, Tensor]:
         confidence, labels = self.pignistic.max(-1)
         return confidence, labels
@@ -89,33 +89,33 @@ class BeliefFunctions:
         """BetP of the predicted class: (…)."""
         return self._top[0]
 
-    @_lazy
+    @lazy
     def credal_width(self) -> Tensor:
         """Upper minus lower probability of the predicted class (Eq. 8): (…)."""
         label = self.labels.unsqueeze(-1)
         return (self.upper.gather(-1, label) - self.lower.gather(-1, label)).squeeze(-1)
 
-    @_lazy
+    @lazy
     def entropy(self) -> Tensor:
         """The entropy of BetP in bits: (…)."""
         return measures.entropy(self.pignistic)
 
-    @_lazy
+    @lazy
     def nonspecificity(self) -> Tensor:
         """Σ m(A) log₂ |A|: (…)."""
         return measures.nonspecificity(self.mass, self._family)
 
-    @_lazy
+    @lazy
     def discord(self) -> Tensor:
         """The conflict among the focal sets, in bits: (…)."""
         return measures.discord(self.mass, self._family)
 
-    @_lazy
+    @lazy
     def upper_entropy(self) -> Tensor:
         """The largest entropy in the credal set, in bits: (…)."""
         return measures.upper_entropy(self.mass, self._family)
 
-    @_lazy
+    @lazy
     def lower_entropy(self) -> Tensor:
         """The smallest entropy in the credal set, in bits, up to 8 classes: (…)."""
         return measures.lower_entropy(self.mass, self._family)

@@ -130,12 +130,15 @@ def discount(mass: Tensor, budget: Family, reliability: float | Tensor) -> Tenso
     """
     family = checked_operators(mass, budget, "masses").budget
     weight = torch.as_tensor(reliability, dtype=mass.dtype, device=mass.device).unsqueeze(-1)
-    if not torch.compiler.is_compiling() and not ((weight >= 0) & (weight <= 1)).all():
-        got = weight[~((weight >= 0) & (weight <= 1))][0].item()
-        raise RandomSetError("reliability is out of range", got=got, expected="0 to 1")
+    if weight.numel() and not torch.compiler.is_compiling():
+        low, high = (end.item() for end in weight.detach().aminmax())
+        if not (low >= 0 and high <= 1):
+            got = weight[~((weight >= 0) & (weight <= 1))][0].item()
+            raise RandomSetError("reliability is out of range", got=got, expected="0 to 1")
     joint_shape(mass.shape[:-1], weight.shape[:-1])
     mass = _lift(mass, family, family.with_universal_set()) * weight
-    return torch.cat((mass[..., :-1], mass[..., -1:] + (1 - weight)), -1)
+    mass[..., -1:].add_(1 - weight)  # in place, since it is a new tensor
+    return mass
 
 
 @lru_cache(maxsize=32)

@@ -159,9 +159,10 @@ class BudgetOperators(nn.Module):
         That is the case on the CPU for dense budgets of few classes. None otherwise, when compiling or
         exporting, and if matrix products are set to a reduced precision.
         """
-        if x.device.type != "cpu" or torch.compiler.is_compiling() or not _products_are_exact():
+        shares = self._shares.get(x.dtype)
+        if shares is None or x.device.type != "cpu" or torch.compiler.is_compiling():
             return None
-        return self._shares.get(x.dtype)
+        return shares if _products_are_exact() else None
 
     def sum_per_set(self, x: Tensor) -> Tensor:
         """Sum over the classes of each set: (N, R) → (|O|, R)."""

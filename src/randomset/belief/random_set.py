@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -11,9 +12,9 @@ from torch import Tensor
 
 from randomset.belief import fusion, storage, text, transforms
 from randomset.belief.budget import Budget
-from randomset.belief.functions import BeliefFunctions
+from randomset.belief.functions import BeliefFunctions, lazy
 from randomset.belief.operators import BudgetOperators
-from randomset.belief.repair import Repair, Validity, repair_columns
+from randomset.belief.repair import Repair, Validity, check_finite, repair_columns
 from randomset.belief.sums import over_sets_each
 from randomset.belief.transforms import check_distribution, rounding
 from randomset.errors import BudgetError, InvalidBeliefError, MissingPackageError, RandomSetError, ShapeError
@@ -44,20 +45,20 @@ class RandomSet(BeliefFunctions):
     0.50 on {cat}, 0.40 on {cat, dog}, 0.10 on {car}; predicted cat, probability in [0.50, 0.90]
     """
 
-    validity: Validity
+    _validity: Validity | Callable[[], Validity]
     _reliability: Tensor | None
 
     def __init__(
         self,
         mass: Tensor,
         family: Budget | BudgetOperators,
-        validity: Validity,
+        validity: Validity | Callable[[], Validity],
         reliability: Tensor | None = None,
     ) -> None:
         # The from_… constructors check and repair; this one only stores masses over a budget with Θ.
         budget = family if isinstance(family, Budget) else family.budget
-        self.__dict__.update(mass=mass, budget=budget, validity=validity, _family=family)
-        self.__dict__["_reliability"] = reliability
+        self.__dict__.update(mass=mass, budget=budget, _family=family)
+        self.__dict__.update(_validity=validity, _reliability=reliability)
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"a RandomSet is immutable: {name!r} cannot be set")
@@ -83,6 +84,11 @@ class RandomSet(BeliefFunctions):
             "mass on Θ": self.mass[..., -1],
         }
         return {**scores, "1 - reliability": 1 - self.reliability} if self.is_discounted else scores
+
+    @lazy
+    def validity(self) -> Validity:
+        """How far the raw predictions were from valid belief functions."""
+        return self._validity if isinstance(self._validity, Validity) else self._validity()
 
     # -- construction ---------------------------------------------------------------------------
 
@@ -127,8 +133,10 @@ class RandomSet(BeliefFunctions):
     ) -> RandomSet:
         operators = transforms.checked_operators(raw, budget, "logits" if logits else "beliefs")
         columns = repair_columns(operators, repair)
-        mass, *sums = over_sets_each(columns, raw, operators.footprint, sigmoid=logits)
-        validity = Validity.from_sums(raw, *sums, universal_set=operators.budget.has_universal_set)
+        mass, raw_sum, kept = over_sets_each(columns, raw, operators.footprint, sigmoid=logits)
+        check_finite(raw, raw_sum, kept)
+        universal_set = operators.budget.has_universal_set
+        validity = partial(Validity.from_sums, raw_sum, kept, universal_set=universal_set)
         return cls(mass, operators.complete, validity)
 
     @classmethod
@@ -201,11 +209,17 @@ class RandomSet(BeliefFunctions):
 
         The order of the classes stays, BetP' = r BetP + (1 − r) / N.
         """
-        mass = fusion.discount(self.mass, self.budget, reliability)
+        mass = fusion.discount(self.mass, self._family, reliability)
         factor = torch.as_tensor(reliability, dtype=mass.dtype, device=mass.device)
-        total = (self.reliability * factor).expand(mass.shape[:-1])
-        validity = self.validity.map(lambda part: part.expand(mass.shape[:-1]))
-        return RandomSet(mass, self._family, validity, total)
+        total = factor if self._reliability is None else self._reliability * factor
+        return self.with_mass(mass, total.expand(mass.shape[:-1]))
+
+    def with_mass(self, mass: Tensor, reliability: Tensor | None = None) -> RandomSet:
+        """Return a random set with other valid masses over the same budget; it keeps the validity."""
+        batch = mass.shape[:-1]
+        same = batch == self.shape
+        validity = self._validity if same else self.validity.map(lambda part: part.expand(batch))
+        return RandomSet(mass, self._family, validity, reliability)
 
     @property
     def is_discounted(self) -> bool:
@@ -250,6 +264,8 @@ class RandomSet(BeliefFunctions):
     def to(self, *args: Any, **kwargs: Any) -> RandomSet:
         """Move to a device or convert to a floating dtype, like `torch.Tensor.to`."""
         mass = self.mass.to(*args, **kwargs)
+        if mass is self.mass:  # the operators of a network may move with it, those of a budget do not
+            return RandomSet(mass, self.budget, self._validity, self._reliability)
         if not mass.is_floating_point():
             raise RandomSetError("masses need a floating dtype", got=str(mass.dtype))
         reliability = None if self._reliability is None else self._reliability.to(mass)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -43,23 +44,11 @@ class Validity:
         return cls(zero, zero.clone(), zero.bool())
 
     @classmethod
-    def from_sums(cls, raw: Tensor, raw_sum: Tensor, kept: Tensor, *, universal_set: bool) -> Validity:
-        """Build from the sums of all raw masses and of the positive ones; raise if they are not finite."""
+    def from_sums(cls, raw_sum: Tensor, kept: Tensor, *, universal_set: bool) -> Validity:
+        """Build from the sums (…, 1) of all raw masses and of the positive ones."""
         raw_sum, kept = raw_sum.squeeze(-1), kept.squeeze(-1)
-        if not torch.compiler.is_compiling() and not (kept - raw_sum).isfinite().all():
-            index = tuple((~(kept - raw_sum).isfinite()).nonzero()[0].tolist())
-            infinite = raw[index][~raw[index].isfinite()]
-            value = infinite[0].item() if infinite.numel() else "numbers whose sum overflows"
-            error = InvalidBeliefError(
-                "the network's outputs are not finite",
-                got=f"{value}{in_sample(index)}",
-                expected="finite numbers",
-                remedy="Check that input for NaN; if all outputs are affected, the network has diverged",
-            )
-            error.sample = index[0] if index else None
-            raise error
         removed = (kept - raw_sum).clamp_min(0)  # Σ max(0, −m)
-        negative = removed / (kept + removed).clamp_min(_tolerance(raw))
+        negative = removed / (kept + removed).clamp_min(_tolerance(kept))
         invalid = _is_invalid(raw_sum, kept, universal_set=universal_set)
         return cls(negative, (raw_sum - 1).clamp_min(0), invalid)
 
@@ -121,8 +110,8 @@ def repair_belief(
     operators = checked_operators(belief, budget, "beliefs")
     columns = repair_columns(operators, method)
     mass, raw_sum, kept = over_sets_each(columns, belief, operators.footprint)
-    universal_set = operators.budget.has_universal_set
-    return mass, Validity.from_sums(belief, raw_sum, kept, universal_set=universal_set)
+    check_finite(belief, raw_sum, kept)
+    return mass, Validity.from_sums(raw_sum, kept, universal_set=operators.budget.has_universal_set)
 
 
 def repair_columns(
@@ -137,8 +126,9 @@ def repair_columns(
         raw_sum = mass.sum(0, keepdim=True)
         mass.clamp_min_(0)
         kept = mass.sum(0, keepdim=True)
-        mass[-1:].add_((1 - kept).clamp_min(0))
-        mass.div_(kept.clamp_min(1))
+        total = kept.clamp_min(1)
+        mass[-1:].add_(total - kept)
+        mass.div_(total)
         if method == "projection":
             universal_set = operators.budget.has_universal_set
             invalid = _is_invalid(raw_sum, kept, universal_set=universal_set)
@@ -146,6 +136,25 @@ def repair_columns(
         return mass, raw_sum, kept
 
     return columns
+
+
+def check_finite(raw: Tensor, raw_sum: Tensor, kept: Tensor) -> None:
+    """Raise if the raw outputs (…, |O|) or the sums (…, 1) of their masses are not finite."""
+    removed = kept - raw_sum
+    # One number to look at; if it is not finite, that may also be because finite numbers overflow in the sum.
+    if torch.compiler.is_compiling() or math.isfinite(removed.sum().item()) or removed.isfinite().all():
+        return
+    index = tuple((~removed.squeeze(-1).isfinite()).nonzero()[0].tolist())
+    infinite = raw[index][~raw[index].isfinite()]
+    value = infinite[0].item() if infinite.numel() else "numbers whose sum overflows"
+    error = InvalidBeliefError(
+        "the network's outputs are not finite",
+        got=f"{value}{in_sample(index)}",
+        expected="finite numbers",
+        remedy="Check that input for NaN; if all outputs are affected, the network has diverged",
+    )
+    error.sample = index[0] if index else None
+    raise error
 
 
 def _is_invalid(raw_sum: Tensor, kept: Tensor, *, universal_set: bool) -> Tensor:

@@ -194,18 +194,21 @@ def over_sets_each(
     function: Callable[[Tensor], tuple[Tensor, ...]], x: Tensor, width: int = 0, *, sigmoid: bool = False
 ) -> tuple[Tensor, ...]:
     """Apply a function with several results, like `over_sets`; with `sigmoid`, to sigmoid(x)."""
-    batch, columns = x.shape[:-1], x.reshape(-1, x.shape[-1]).T
+    matrix = x if x.dim() == 2 else x.reshape(-1, x.shape[-1])
+    columns = matrix.T
     whole = torch.compiler.is_compiling() or (torch.is_grad_enabled() and x.requires_grad)
     limit = _BLOCK_CONTIGUOUS
     if not whole and not columns.is_contiguous():
-        width, limit = max(width, len(columns)), _BLOCK
+        width, limit = max(width, columns.shape[0]), _BLOCK
     limit = limit if x.device.type == "cpu" else _BLOCK_ACCELERATOR
     block = max(_SMALLEST_BLOCK, limit // width) if width else columns.shape[1]
     if whole or columns.shape[1] <= block:
         results = function((columns.sigmoid() if sigmoid else columns).contiguous())
     else:
         results = _in_blocks(function, columns, block, sigmoid)
-    return tuple(part.T.reshape(*batch, len(part)) for part in results)
+    if x.dim() == 2:
+        return tuple(part.T for part in results)
+    return tuple(part.T.reshape(*x.shape[:-1], part.shape[0]) for part in results)
 
 
 def _in_blocks(

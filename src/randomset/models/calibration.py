@@ -70,8 +70,9 @@ class BeliefTemperature(Calibration):
 
     def random_set(self, logits: Tensor, operators: BudgetOperators, repair: Repair = "clip") -> RandomSet:
         """Return the prediction for the scaled logits."""
-        which = (operators.sizes.long() - 1).clamp_max(len(self.temperature) - 1)
-        temperature = self.temperature.to(logits.dtype)[which]
+        temperature = self.temperature.to(logits.dtype)
+        if len(temperature) > 1:
+            temperature = temperature[(operators.sizes.long() - 1).clamp_max(len(temperature) - 1)]
         return RandomSet.from_logits(logits / temperature, operators, repair)
 
 
@@ -111,16 +112,14 @@ class PignisticTemperature(Calibration):
         moved = (betp.clamp_min(tiny).log() / self.temperature.to(betp.dtype)).softmax(-1)
         old, top = betp.max(-1, keepdim=True)
         new, even = moved.gather(-1, top), 1 / betp.shape[-1]
+        lowered, above_even = new < old, old - even
         # Near uniform beliefs, use the limit: the quotient would be dominated by rounding errors.
-        shrink = torch.where(
-            old - even > 1e-4, (new - even) / (old - even).clamp_min(tiny), 1 / self.temperature
-        )
-        keep = torch.where(new < old, shrink, (1 - new) / (1 - old).clamp_min(tiny))
-        keep = keep.clamp(0, 1)
-        theta = torch.full_like(top, mass.shape[-1] - 1)
-        receiver = torch.where(new < old, theta, top)  # singletons come first, Θ last
+        limit = self.temperature.reciprocal()
+        shrink = torch.where(above_even > 1e-4, (new - even) / above_even.clamp_min(tiny), limit)
+        keep = torch.where(lowered, shrink, (1 - new) / (1 - old).clamp_min(tiny)).clamp(0, 1)
+        receiver = torch.where(lowered, mass.shape[-1] - 1, top)  # singletons come first, Θ last
         mass = (keep * mass).scatter_add(-1, receiver, 1 - keep)
-        return RandomSet(mass, operators.complete, plain.validity)
+        return plain.with_mass(mass)
 
 
 class SoftmaxTemperature(Calibration):

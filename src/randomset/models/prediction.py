@@ -154,6 +154,8 @@ class Prediction:
 
     def to(self, device: Any) -> Prediction:
         """Move all tensors to a device."""
+        if self.probabilities.to(device) is self.probabilities:
+            return self
         return self._map(lambda values: values.to(device))
 
     def __len__(self) -> int:

@@ -132,7 +132,7 @@ class RandomSetNetwork(Classifier):
     @property
     def dtype(self) -> torch.dtype:
         """The floating-point type of the head."""
-        return next(self.head.parameters()).dtype
+        return next(self.head.layers.parameters()).dtype
 
     @property
     def options(self) -> dict[str, Any]:

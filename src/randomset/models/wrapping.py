@@ -168,7 +168,7 @@ def _is_estimator(classifier: Any) -> bool:
         raise RandomSetError(
             "the estimator predicts random sets already",
             got=type(classifier).__name__,
-            remedy='Fit a RandomSetClassifier, which has its own reliability',
+            remedy="Fit a RandomSetClassifier, which has its own reliability",
         )
     return not isinstance(classifier, nn.Module) and hasattr(classifier, "predict_proba")
 
