@@ -33,6 +33,7 @@ _PARTS = {
 _NEIGHBOURS = 10
 _SHRINKAGE = 0.01  # of the covariance towards a multiple of the identity
 _SLOPE = 2.0
+_MAX_DEVIATIONS = 10.0  # of a standardised feature of a training sample
 _LOWEST = 1e-3  # the smallest r: below it, rounding would change the order of the classes
 _CERTAIN = 1e-6  # a smaller probability of an error counts as this one
 
@@ -176,9 +177,12 @@ class Reliability(nn.Module):
         rows = min(len(features), max(1, max_bytes // (4 * features.shape[1])))
         module = cls(kind, features.shape[1], num_classes, rows).to(features.device)
         exact = features.double()
-        deviation = exact.std(0, correction=0)
+        centred = exact - exact.mean(0)
+        deviation = centred.std(0, correction=0)
+        # A feature that is nearly constant would dominate all others in the few samples where it differs.
+        scale = torch.maximum(deviation, centred.abs().amax(0) / _MAX_DEVIATIONS)
         module.centre.copy_(exact.mean(0))
-        module.scale.copy_(deviation.clamp_min(max(1e-3 * float(deviation.mean()), 1e-12)))
+        module.scale.copy_(scale.clamp_min(max(1e-3 * float(deviation.mean()), 1e-12)))
         unit = nn.functional.normalize((exact - module.centre.double()) / module.scale.double(), dim=1)
         if len(module.bank):
             module.bank.copy_(unit[stratified(labels, rows)])

@@ -28,11 +28,12 @@ if TYPE_CHECKING:
 
 __all__ = ["ReliabilityReport", "Reservoir", "fit_reliability"]
 
-_MAX_NLL, _MAX_ECE = 1.01, 0.003
-"""What a reliability may cost on the validation data: the NLL times this, the ECE plus this."""
+_MAX_NLL, _MAX_ECE = 1.005, 0.002
+"""What a reliability may cost on the validation data: the NLL times this, the ECE plus this.
 
-_PER_SAMPLE = 0.3
-"""What it may further cost over all validation samples, since a few of them cannot show an NLL near 0."""
+Beyond it, one sample may be wholly discounted, which costs log N in its likelihood and 1 in its confidence:
+a single outlier among the validation samples must not make every input reliable.
+"""
 
 _SHARPENINGS = 1.0, 0.95, 0.9, 0.85, 0.8, 0.7
 _PRIOR_STD = 0.25  # of the logarithm of the sharpening, as of a temperature's
@@ -143,7 +144,8 @@ def _choose(
     """Choose sharpening and offset; return NLL, ECE and accuracy with them, and the mean reliability."""
     plain = network.random_set(logits).pignistic
     nll, ece, _ = measured(plain, target)
-    allowed = _MAX_NLL * nll + _PER_SAMPLE / len(target)
+    max_nll = _MAX_NLL * nll + math.log(plain.shape[1]) / len(target)
+    max_ece = ece + _MAX_ECE + 1 / len(target)
     candidates = []
     for sharpening in _SHARPENINGS:
         sharp = network.random_set(logits / sharpening).pignistic
@@ -159,7 +161,7 @@ def _choose(
             r = fitted.reliability_at(doubt, offset)
             discounted = r[:, None] * sharp + (1 - r[:, None]) / sharp.shape[1]
             new = measured(discounted, target)
-            if new[0] <= allowed and new[1] <= ece + _MAX_ECE:
+            if new[0] <= max_nll and new[1] <= max_ece:
                 found.append((new[0] + prior, sharpening, new, float(r.mean())))
         return min(found) if found else None
 
