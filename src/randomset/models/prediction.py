@@ -267,7 +267,7 @@ def _warn_if_tied(threshold: Threshold, scores: Tensor) -> None:
     """Warn if the threshold is the score of most inputs: it accepts them all, and unknown ones like them."""
     value = torch.full_like(scores, threshold.value)
     tied = float(torch.isclose(scores, value, rtol=1e-6, atol=1e-12).double().mean())
-    if len(scores) >= _FEW and tied > _MOST:
+    if len(scores) > _FEW and tied > _MOST:
         accepted = float(threshold.known(scores).double().mean())
         other = threshold.score != "entropy"
         remedy = (

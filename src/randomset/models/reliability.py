@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from randomset.errors import FileFormatError, RandomSetError, ShapeError
 
 __all__ = [
+    "MAX_ROWS",
     "MIN_VALIDATION",
     "Reliability",
     "ReliabilityKind",
@@ -24,6 +25,9 @@ ReliabilityKind = Literal["auto", "neighbours", "gaussians"]
 
 MIN_VALIDATION = 20
 """The smallest number of validation samples from which the scale of the distances can be estimated."""
+
+MAX_ROWS = 4096
+"""The largest number of training samples in the bank: more would cost more time than they add in accuracy."""
 
 _PARTS = {
     "auto": ("neighbours", "gaussians", "length"),
@@ -174,7 +178,7 @@ class Reliability(nn.Module):
         their likelihood and calibration allow.
         """
         _check(features, val_features, kind)
-        rows = min(len(features), max(1, max_bytes // (4 * features.shape[1])))
+        rows = min(len(features), MAX_ROWS, max(1, max_bytes // (4 * features.shape[1])))
         module = cls(kind, features.shape[1], num_classes, rows).to(features.device)
         exact = features.double()
         centred = exact - exact.mean(0)

@@ -20,7 +20,7 @@ from randomset._core.batches import (
     split_batch,
 )
 from randomset.errors import LabelError, RandomSetError
-from randomset.models.reliability import Reliability, check_reliability, stratified
+from randomset.models.reliability import MAX_ROWS, Reliability, check_reliability, stratified
 from randomset.models.temperature import MAX_CHANGED, label_shares, measured
 
 if TYPE_CHECKING:
@@ -34,6 +34,9 @@ _MAX_NLL, _MAX_ECE = 1.005, 0.002
 Beyond it, one sample may be wholly discounted, which costs log N in its likelihood and 1 in its confidence:
 a single outlier among the validation samples must not make every input reliable.
 """
+
+_MEDIAN = 3.0
+"""The lowest offset above the median doubt of known inputs: at least half of them have r ≥ 0.95."""
 
 _SHARPENINGS = 1.0, 0.95, 0.9, 0.85, 0.8, 0.7
 _PRIOR_STD = 0.25  # of the logarithm of the sharpening, as of a temperature's
@@ -97,7 +100,7 @@ def fit_reliability(
         raise RandomSetError(
             "nothing to fit", got='the kind "none"', remedy="Set network.reliability = None to remove it"
         )
-    rows = max(1, max_bytes // (4 * network.in_features))
+    rows = min(MAX_ROWS, max(1, max_bytes // (4 * network.in_features)))
     reservoir, counts = Reservoir(_SAMPLES * rows), torch.zeros(network.num_classes, device=network.device)
     with evaluating(network), progress_bar("reliability", None, progress) as advance:
         for features, logits, shares in _outputs(network, train, batch_size, ignore_index):
@@ -165,7 +168,8 @@ def _choose(
                 found.append((new[0] + prior, sharpening, new, float(r.mean())))
         return min(found) if found else None
 
-    low, high = -10.0, float(candidates[0][-1].max()) + 10.0
+    doubts = candidates[0][-1]
+    low, high = float(doubts.median()) + _MEDIAN, float(doubts.max()) + 10.0
     for _ in range(16):
         middle = (low + high) / 2
         low, high = (low, middle) if best(middle) else (middle, high)

@@ -229,8 +229,9 @@ class WrappedClassifier(RandomSetNetwork):
         kind = job.config.reliability
         network = cls.from_classifier(base, Budget.singletons(job.classes))
         logger.info("%s", network.calibrate(job.validation, progress=job.progress))
-        options = {"kind": "auto" if kind == "none" else kind, "progress": job.progress}
-        logger.info("%s", network.fit_reliability(job.batches(), job.validation, **options))
+        if kind != "none":
+            support = network.fit_reliability(job.batches(), job.validation, kind=kind, progress=job.progress)
+            logger.info("%s", support)
         return network
 
 

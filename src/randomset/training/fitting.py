@@ -215,7 +215,8 @@ def fit(
     support = None
     if validated and reliability != "none" and hasattr(network, "fit_reliability"):
         held_out = data["val_dataloaders"] if val is not None else train.val_dataloader()
-        support = _supported(network, train, held_out, loss, progress, reliability, insist=insists)
+        options = {"seed": seed, "insist": insists}
+        support = _supported(network, train, held_out, loss, progress, reliability, **options)
     report = FitReport(history, folder, calibration, plan.epochs, keep, support)
     _warn_of_divergence(history, engine.first_loss)
     if isinstance(network, Classifier):
@@ -320,6 +321,7 @@ def _supported(
     progress: bool | None,
     kind: str,
     *,
+    seed: int,
     insist: bool,
 ) -> ReliabilityReport | None:
     """Fit the reliability to all data in every process, so that all get the same."""
@@ -330,7 +332,9 @@ def _supported(
     seen = train.train_dataloader() if isinstance(train, lightning.LightningDataModule) else train
     ignored = getattr(loss, "ignore_index", -100)
     try:
-        return network.fit_reliability(seen, held_out, kind=kind, ignore_index=ignored, progress=progress)
+        with preserve_random_state():
+            seed_everything(seed)  # random transforms give the same after an interruption
+            return network.fit_reliability(seen, held_out, kind=kind, ignore_index=ignored, progress=progress)
     except RandomSetError as error:
         if insist:
             raise
