@@ -66,7 +66,8 @@ def measured(features: torch.Tensor, data: Source, change: Change, seed: int) ->
         return TensorDataset(features[some], data.labels[some])
 
     plan = {name: change[name] for name in ("epochs", "learning_rate") if name in change}
-    fit(model, part(rows), part(calibrating), loss=loss, batch_size=64, seed=seed, progress=False, **plan)
+    settings: dict[str, Any] = {"batch_size": 64, "seed": seed, "reliability": "none", "progress": False}
+    fit(model, part(rows), part(calibrating), loss=loss, **settings, **plan)
     known = Source("held", "features", features[held], data.labels[held], data.classes)
     return evaluate(model, known, progress=False).numbers["test"]
 

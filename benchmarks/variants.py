@@ -150,6 +150,7 @@ class Setting:
             recipe=dataclasses.replace(plan, epochs=change.get("longer", 1) * plan.epochs),
             loss=loss,
             seed=self.seed,
+            reliability="none",
         )
         return model.eval()
 

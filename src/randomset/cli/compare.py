@@ -12,6 +12,7 @@ from randomset.cli.checks import check_at_least_one, check_drawing, named_source
 from randomset.data.splits import resolved, usual_shares
 from randomset.errors import RandomSetError
 from randomset.evaluation import Evaluation
+from randomset.models.storage import classifier_class
 from randomset.models.storage import methods as known_methods
 from randomset.report.detection_figures import draw_comparison
 from randomset.report.evaluation_figures import draw_all
@@ -39,6 +40,7 @@ def compare(
     sets: Annotated[
         str, typer.Option(help="number of sets besides the singletons, for the random-set network")
     ] = "20",
+    reliability: Annotated[str, typer.Option(help="as for `randomset train`")] = "auto",
     recipe: Annotated[str, typer.Option(help="fast, fast-head or paper")] = "fast",
     from_first: Annotated[
         bool,
@@ -72,11 +74,12 @@ def compare(
     }
 
     def configs_of(names: list[str]) -> list[TrainConfig]:
-        return [
-            TrainConfig(method=name, seed=seed, from_first=from_first and name == "rsnn", **settings)
-            for seed in range(seeds)
-            for name in names
-        ]
+        def config(name: str, seed: int) -> TrainConfig:
+            own: dict[str, Any] = {"from_first": from_first and name == "rsnn"}
+            own |= {"reliability": reliability} if classifier_class(name).bounded else {}
+            return TrainConfig(method=name, seed=seed, **own, **settings)
+
+        return [config(name, seed) for seed in range(seeds) for name in names]
 
     store, configs = RunStore(out), [config.checked() for config in configs_of(names)]
     store.check_same(configs)
