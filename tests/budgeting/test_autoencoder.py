@@ -7,6 +7,7 @@ from randomset.budgeting.autoencoder import Autoencoder
 from randomset.errors import RandomSetError
 
 
+@pytest.mark.slow
 def test_codes_explain_most_of_the_variance(digits):
     x = digits[0]
     coder = Autoencoder(8, steps=400)
