@@ -11,9 +11,7 @@ import zlib
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import pytest
-import torch
 
 # Until all tests are collected: imports leave hardly any garbage, and searching for it takes seconds.
 gc.disable()
@@ -21,6 +19,9 @@ gc.disable()
 
 def _seed(name: str) -> None:
     """Seed all global generators from a name."""
+    import numpy as np  # here, since the process that hands out the tests to workers loads this file too
+    import torch
+
     seed = zlib.crc32(f"{os.environ.get('RANDOMSET_TEST_SEED', '')}{name}".encode())
     random.seed(seed)
     np.random.seed(seed)  # noqa: NPY002
@@ -39,6 +40,9 @@ def pytest_fixture_setup(fixturedef: pytest.FixtureDef[object]) -> Iterator[None
     """Seed a fixture that several tests share from its own name: which test comes first must not matter."""
     if fixturedef.scope == "function":
         return (yield)
+    import numpy as np
+    import torch
+
     states = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
     _seed(fixturedef.argname)
     try:

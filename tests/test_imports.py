@@ -42,21 +42,9 @@ def room_of(path):
 
 def imports(path):
     """Yield (module, line, whether it runs when the file is imported)."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    typing_only = {
-        id(node)
-        for block in ast.walk(tree)
-        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
-        for node in ast.walk(block)
-    }
-    inside = {
-        id(node)
-        for function in ast.walk(tree)
-        if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef))
-        for node in ast.walk(function)
-    }
-    for node in ast.walk(tree):
-        eager = id(node) not in typing_only and id(node) not in inside
+    nodes: list[tuple[ast.AST, bool]] = [(ast.parse(path.read_text(encoding="utf-8")), True)]
+    while nodes:
+        node, eager = nodes.pop()
         if isinstance(node, ast.Import):
             yield from ((alias.name, node.lineno, eager) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -65,6 +53,10 @@ def imports(path):
             yield name, node.lineno, eager
             if name == "randomset":
                 yield from ((f"randomset.{alias.name}", node.lineno, eager) for alias in node.names)
+        elif not isinstance(node, ast.expr):  # which contains no imports
+            late = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+            late |= isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+            nodes += [(child, eager and not late) for child in ast.iter_child_nodes(node)]
 
 
 @pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(SOURCE)))
@@ -108,16 +100,19 @@ def loaded():
     return dict(zip(names, (set(line.split()) for line in out.stdout.splitlines()), strict=True))
 
 
+@pytest.mark.slow
 def test_import_brings_no_optional_package(loaded):
     heavy = {"matplotlib", "pandas", "sklearn", "scipy", "lightning", "torchvision", "timm", "onnx"}
     assert not heavy & loaded["randomset"]
 
 
+@pytest.mark.slow
 def test_the_help_of_commands_is_light(loaded):
     heavy = {"matplotlib", "pandas", "sklearn", "scipy", "lightning", "transformers", "uvicorn", "PIL"}
     assert not heavy & loaded["randomset.cli"]
 
 
+@pytest.mark.slow
 def test_what_serves_needs_no_scientific_package(loaded):
     """scikit-learn and scipy take longer to import than all the rest beside torch."""
     heavy = {"matplotlib", "pandas", "sklearn", "scipy", "lightning", "transformers"}

@@ -41,6 +41,7 @@ def test_bounds_are_the_extremes_of_the_vertices(budget, seed):
     torch.testing.assert_close(high, chances.amax(1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [6, 7])
 def test_bounds_and_vertices_on_larger_power_sets(n):
     budget = Budget.powerset(n)

@@ -105,6 +105,7 @@ class TestProjection:
         )
         assert error(mass.numpy()) <= best.fun * 1.01 + 1e-5
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("scale", [0.02, 0.05, 0.1])
     def test_noisy_power_set_keeps_its_prediction(self, scale):
         budget = Budget.powerset(10)

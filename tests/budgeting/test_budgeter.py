@@ -262,6 +262,7 @@ class TestEstimator:
         assert not hasattr(mine, "components_")
 
 
+@pytest.mark.slow
 def test_sets_of_digits_match_the_confusions_of_a_network(digits_network):
     """Most chosen pairs are among those that the network confuses most."""
     network, x, y = digits_network

@@ -132,6 +132,7 @@ class TestSampling:
         assert Budgeter(reducer=name)._samples(40_000) == size
 
 
+@pytest.mark.slow
 def test_codes_explain_most_of_the_variance(digits):
     x = digits[0]
     coder = Autoencoder(8, steps=400)

@@ -81,6 +81,7 @@ def test_disjoint_regions_give_no_sets():
     assert len(best_sets(patterns_from_ellipsoids(far, 2, unit_ball(1, 8, 0)), 5)) == 0
 
 
+@pytest.mark.slow
 def test_reported_errors_match_the_spread_over_seeds():
     """Over many seeds, the standard deviation of an overlap matches the reported errors."""
     pair = balls([[0, 0, 0], [0.8, 0, 0]], [1, 1])

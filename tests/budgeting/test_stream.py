@@ -98,6 +98,7 @@ class TestStream:
         np.testing.assert_allclose(budgeter.gaussians_.mean[0], moved[0][moved[1] == 0].mean(0))
         assert budgeter.gaussians_.count.tolist() == [200] * 4
 
+    @pytest.mark.slow
     def test_slow_drift_in_small_batches_is_detected(self):
         """Each batch is too small for the test; together they are enough."""
         budgeter = Budgeter(2, reducer=None).partial_fit(*batch(0))
@@ -124,6 +125,7 @@ class TestStream:
         assert budgeter.changes_[-1].classes == ("3",)
         assert len(budgeter.ellipsoids_) == 4
 
+    @pytest.mark.slow
     def test_sets_are_recomputed_while_a_class_has_few_points(self):
         x, y = batch(0)
         late = y == 3
@@ -134,6 +136,7 @@ class TestStream:
         assert [change.reason for change in budgeter.changes_] == ["more data"] * 4
         assert budgeter.chosen_counts_[3] == 255
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("reducer", ["pca", "lda"])
     def test_overfitted_projection_raises_no_alarm(self, reducer):
         """With 100 features and 150 samples, the fitted points are too well separated to be a reference."""

@@ -89,6 +89,7 @@ def bounds(alpha, calibration, test, splits):
 
 
 class TestGuarantee:
+    @pytest.mark.slow
     @pytest.mark.parametrize("score", SCORES)
     def test_over_200_splits(self, score):
         options = {"seed": 0} if score in ("APS", "RAPS") else {}

@@ -120,6 +120,7 @@ def _refused(folder):
     return visitor.exitcode == 7
 
 
+@pytest.mark.slow
 def test_never_two_processes_at_once(tmp_path):
     """Processes that come and go, and log when they hold the lock."""
     diary = tmp_path / "diary"

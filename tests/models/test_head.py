@@ -296,6 +296,7 @@ class TestNormalisedMassLoss:
             NormalisedMassLoss(ANIMALS, 0.0)
 
 
+@pytest.mark.slow
 def test_two_classes_that_are_never_distinguished():
     """Labels say "cat or dog" or "car", and nothing ever separates cat from dog: the set must be learned."""
     generator = torch.Generator().manual_seed(0)

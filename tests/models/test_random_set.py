@@ -272,6 +272,7 @@ class TwoEnds(nn.Module):
 class TestAuxiliary:
     BUDGET = Budget.from_sets([(0, 1)], 3)
 
+    @pytest.mark.slow
     def test_both_ends_learn_and_one_predicts(self, tmp_path):
         torch.manual_seed(0)
         inputs, labels = torch.randn(90, 4), torch.arange(90) % 3

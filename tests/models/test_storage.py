@@ -386,6 +386,7 @@ UNKNOWN = 8 * torch.nn.functional.normalize(
 class TestOutside:
     """Nothing in the library knows its name, and everything works with it."""
 
+    @pytest.mark.slow
     def test_from_training_to_evaluation(self, cosine, tmp_path):
         assert "cosine" in methods()
         config = TrainConfig(method="cosine", epochs=20).checked()

@@ -162,7 +162,7 @@ class TestKindsOfData:
         for loader in (training_loader(Stream(), 4, 0, 0), validation_loader(Stream(), 4, 0)):
             assert seen(loader) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
 
-    @pytest.mark.parametrize("workers", [0, 2])
+    @pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
     def test_random_numbers_of_a_data_set_follow_from_the_sample(self, workers):
         class Noisy(Slow):
             def __getitem__(self, place):
