@@ -245,3 +245,25 @@ def test_gradients_reach_the_logits():
 
     assert torch.autograd.gradcheck(entropies, logits)
     assert measures.entropy(RandomSet.from_logits(logits, PETS).pignistic).requires_grad
+
+
+@given(budgets(), seeds)
+def test_wider_intervals_with_the_same_probabilities(budget, seed):
+    family = budget.with_universal_set()
+    answer = RandomSet.from_mass(random_mass(family, 3, seed=seed), family)
+    wide = answer.widen(0.4)
+    torch.testing.assert_close(wide.pignistic, answer.pignistic)
+    assert wide.mass.amin() >= 0
+    assert wide.mass.sum(-1).tolist() == pytest.approx([1, 1, 1])
+    assert torch.equal(answer.widen(0.0).mass, answer.mass)
+    # Additive beliefs have intervals of no width, any other has wider ones.
+    others = len(family) - family.num_classes
+    additive = RandomSet.from_mass(torch.nn.functional.pad(answer.pignistic, (0, others)), family)
+    assert (additive.widen(0.4).credal_width >= additive.credal_width).all()
+
+
+def test_widening_and_discounting_commute(answer):
+    for share, r in ((0.3, 0.9), (1.0, 0.2)):
+        one, other = answer.widen(share).discount(r), answer.discount(r).widen(share)
+        torch.testing.assert_close(one.mass, other.mass)
+        assert torch.equal(one.reliability, other.reliability)

@@ -36,7 +36,7 @@ class TestDiscounted:
     def test_the_explanation_says_why_the_mass_is_on_the_universal_set(self, discounted):
         assert discounted.explain(0) == (
             "0.88 on Θ (all classes): unlike the training data; 0.06 on {cat}, 0.05 on {cat, dog}; "
-            "predicted cat, probability in [0.06, 0.99]; reliability 0.12"
+            "predicted cat, probability in [0.06, 0.99]; reliability 0.12, below 0.50"
         )
         assert discounted.explain(0, top=1).startswith(
             "0.88 on Θ (all classes): unlike the training data; pred"
@@ -51,11 +51,18 @@ class TestDiscounted:
         assert "unlike" in answer[1].discount(FAMILIAR - 1e-3).explain()
         assert familiarity(FAMILIAR) == "familiar"
 
+    def test_the_limit_may_be_fitted(self, answer):
+        near = answer.discount(torch.tensor([0.98, 0.995]), familiar_from=0.99)
+        assert near.familiar.tolist() == [False, True] == near.to_frame()["familiar"].tolist()
+        assert near.explain(0).endswith("; unlike the training data: reliability 0.98, below 0.99")
+        assert near.explain(1).endswith("; reliability 0.99")
+        assert near[:1].to(torch.float64).familiar_from == RandomSet.concatenate([near]).familiar_from == 0.99
+
     def test_tables_and_representations(self, answer, discounted):
         assert discounted.to_frame()["reliability"].tolist() == pytest.approx([0.12, 0.96])
         assert repr(discounted).endswith("mean reliability 0.540)")
-        assert "0.12: unlike the training data" in discounted._repr_html_()
-        assert "0.96: familiar" in discounted._repr_html_()
+        assert "unlike the training data: reliability 0.12, below 0.50" in discounted._repr_html_()
+        assert "familiar: reliability 0.96" in discounted._repr_html_()
         assert "reliability" not in answer.to_frame()
         assert "reliability" not in repr(answer) + answer._repr_html_()
 

@@ -16,6 +16,7 @@ from randomset.belief.transforms import (
     belief_from_mass,
     belief_from_probabilities,
     commonality_from_mass,
+    least_committed_mass,
     mass_from_belief,
     plausibility_from_mass,
 )
@@ -370,3 +371,46 @@ def test_empty_label_set():
 def test_invalid_soft_labels(values, message):
     with pytest.raises(InvalidBeliefError, match=message):
         belief_from_probabilities(torch.tensor([[1.0, 0.0, 0.0, 0.0], values]), PETS)
+
+
+class TestLeastCommitted:
+    """The belief function of nested sets that has a given pignistic probability."""
+
+    @staticmethod
+    def literal(p, budget):
+        """Nested sets one by one; a set outside the budget leaves its part to its classes."""
+        family = budget.with_universal_set()
+        mass, order = torch.zeros(len(family), dtype=p.dtype), p.argsort(descending=True).tolist()
+        for i in range(1, len(order) + 1):
+            following = p[order[i]] if i < len(order) else 0.0
+            step, nested = p[order[i - 1]] - following, frozenset(order[:i])
+            if nested in {frozenset(focal) for focal in family.sets}:
+                mass[family.index(nested)] += i * step
+            else:
+                for c in nested:
+                    mass[c] += step
+        return mass
+
+    @given(budgets(), seeds)
+    def test_against_a_literal_loop(self, budget, seed):
+        generator = torch.Generator().manual_seed(seed)
+        p = torch.rand(4, budget.num_classes, generator=generator, dtype=torch.float64)
+        p = p / p.sum(1, keepdim=True)
+        found = least_committed_mass(p, budget)
+        torch.testing.assert_close(found, torch.stack([self.literal(row, budget) for row in p]))
+        torch.testing.assert_close(pignistic_from_mass(found, budget.with_universal_set()), p)
+
+    def test_ties_and_certainty(self):
+        family = Budget.powerset(3)
+        assert least_committed_mass(torch.full((3,), 1 / 3), family)[-1].item() == pytest.approx(1)
+        assert least_committed_mass(torch.tensor([0.0, 1.0, 0.0]), family)[1].item() == 1
+        halves = least_committed_mass(torch.tensor([0.5, 0.0, 0.5]), family)
+        assert halves[family.index({0, 2})].item() == 1
+
+    def test_many_classes(self):
+        budget = Budget.singletons(5000)
+        p = torch.rand(2, 5000, dtype=torch.float64)
+        p = p / p.sum(1, keepdim=True)
+        found = least_committed_mass(p, budget)
+        assert found[:, -1].tolist() == pytest.approx((5000 * p.amin(1)).tolist())
+        torch.testing.assert_close(found[:, :-1], p - p.amin(1, keepdim=True))

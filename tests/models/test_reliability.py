@@ -150,6 +150,18 @@ class TestFiles:
         assert torch.equal(before.mass, after.mass)
         assert torch.equal(before.reliability, after.reliability)
 
+    def test_a_state_of_an_earlier_version(self, network):
+        added = ("evidence", "imprecision", "familiar_from")
+        state = {name: value for name, value in network.state_dict().items() if not name.endswith(added)}
+        fresh = RandomSetNetwork(nn.Linear(8, 8), Budget.powerset(3)).eval()
+        fresh.load_state_dict(state)
+        inputs, _ = blobs(20, 2)
+        found = fresh.predict(inputs)
+        assert found.familiar_from == 0.5
+        expected = network.random_set(network(inputs) / network.reliability.sharpening)
+        r = found.reliability
+        torch.testing.assert_close(found.mass, expected.discount(r).mass)
+
     def test_a_state_dict_brings_its_reliability(self, network):
         fresh = RandomSetNetwork(nn.Linear(8, 8), Budget.powerset(3)).eval()
         plain = fresh.state_dict()
@@ -165,6 +177,7 @@ class TestFiles:
         answer.save(tmp_path / "answer.safetensors")
         again = RandomSet.load(tmp_path / "answer.safetensors")
         assert torch.equal(again.reliability, answer.reliability)
+        assert again.familiar_from == answer.familiar_from == float(network.reliability.familiar_from)
         assert torch.equal(answer[2:4].reliability, answer.reliability[2:4])
         assert "unlike the training data" in answer.explain(0)
         assert "reliability" in answer.to_frame()

@@ -47,6 +47,7 @@ class RandomSet(BeliefFunctions):
 
     _validity: Validity | Callable[[], Validity]
     _reliability: Tensor | None
+    _familiar_from: float | Tensor
 
     def __init__(
         self,
@@ -54,11 +55,12 @@ class RandomSet(BeliefFunctions):
         family: Budget | BudgetOperators,
         validity: Validity | Callable[[], Validity],
         reliability: Tensor | None = None,
+        familiar_from: float | Tensor = text.FAMILIAR,
     ) -> None:
         # The from_… constructors check and repair; this one only stores masses over a budget with Θ.
         budget = family if isinstance(family, Budget) else family.budget
         self.__dict__.update(mass=mass, budget=budget, _family=family)
-        self.__dict__.update(_validity=validity, _reliability=reliability)
+        self.__dict__.update(_validity=validity, _reliability=reliability, _familiar_from=familiar_from)
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"a RandomSet is immutable: {name!r} cannot be set")
@@ -180,7 +182,8 @@ class RandomSet(BeliefFunctions):
         mass = join([part.mass for part in parts])
         discounted = any(part.is_discounted for part in parts)
         reliability = join([part.reliability for part in parts]) if discounted else None
-        return cls(mass, first._family, Validity.joined([part.validity for part in parts], join), reliability)
+        validity = Validity.joined([part.validity for part in parts], join)
+        return cls(mass, first._family, validity, reliability, first._familiar_from)
 
     # -- fusion ---------------------------------------------------------------------------------
 
@@ -204,22 +207,45 @@ class RandomSet(BeliefFunctions):
         validity = Validity.worst([source.validity for source in sources])
         return RandomSet(fused.mass, fused.budget, validity)
 
-    def discount(self, reliability: float | Tensor) -> RandomSet:
+    def discount(self, reliability: float | Tensor, familiar_from: float | Tensor | None = None) -> RandomSet:
         """Discount by a reliability r: m'(A) = r m(A), and Θ gets the rest.
 
-        The order of the classes stays, BetP' = r BetP + (1 − r) / N.
+        The order of the classes stays, BetP' = r BetP + (1 − r) / N. An input is called familiar if its
+        reliability is at least `familiar_from`.
         """
         mass = fusion.discount(self.mass, self._family, reliability)
         factor = torch.as_tensor(reliability, dtype=mass.dtype, device=mass.device)
         total = factor if self._reliability is None else self._reliability * factor
-        return self.with_mass(mass, total.expand(mass.shape[:-1]))
+        limit = self._familiar_from if familiar_from is None else familiar_from
+        return self.with_mass(mass, total.expand(mass.shape[:-1]), limit)
 
-    def with_mass(self, mass: Tensor, reliability: Tensor | None = None) -> RandomSet:
+    def widen(self, share: float | Tensor) -> RandomSet:
+        """Replace a share of each belief function by the least committed one with the same BetP.
+
+        m' = (1 − κ) m + κ m*, with m* from `least_committed_mass`: BetP and the entropy stay, the intervals
+        become wider. A belief function that is learned with the usual losses tends to be additive, so its
+        intervals say too little about how few samples it was learned from.
+
+        >>> answer = RandomSet.from_mass(torch.tensor([0.6, 0.3, 0.1, 0.0]), Budget.from_sets([{0, 1}], 3))
+        >>> wide = answer.widen(0.5)
+        >>> wide.lower, wide.upper
+        (tensor([0.4500, 0.1500, 0.0500]), tensor([0.8000, 0.5000, 0.2000]))
+        >>> wide.pignistic
+        tensor([0.6000, 0.3000, 0.1000])
+        """
+        weight = torch.as_tensor(share, dtype=self.mass.dtype, device=self.mass.device).unsqueeze(-1)
+        least = transforms.least_committed_mass(self.pignistic, self._family)
+        return self.with_mass(torch.lerp(self.mass, least, weight), self._reliability)
+
+    def with_mass(
+        self, mass: Tensor, reliability: Tensor | None = None, familiar_from: float | Tensor | None = None
+    ) -> RandomSet:
         """Return a random set with other valid masses over the same budget; it keeps the validity."""
         batch = mass.shape[:-1]
         same = batch == self.shape
         validity = self._validity if same else self.validity.map(lambda part: part.expand(batch))
-        return RandomSet(mass, self._family, validity, reliability)
+        limit = self._familiar_from if familiar_from is None else familiar_from
+        return RandomSet(mass, self._family, validity, reliability, limit)
 
     @property
     def is_discounted(self) -> bool:
@@ -230,6 +256,16 @@ class RandomSet(BeliefFunctions):
     def reliability(self) -> Tensor:
         """The reliability r (…) by which the masses were discounted; 1 if they were not."""
         return self.mass.new_ones(self.shape) if self._reliability is None else self._reliability
+
+    @property
+    def familiar_from(self) -> float:
+        """The smallest reliability at which an input is called familiar, from known validation inputs."""
+        return float(self._familiar_from)
+
+    @property
+    def familiar(self) -> Tensor:
+        """Whether each input is like the training data (…), from its reliability."""
+        return self.reliability >= self._familiar_from
 
     # -- the batch ------------------------------------------------------------------------------
 
@@ -256,7 +292,7 @@ class RandomSet(BeliefFunctions):
     def _selected(self, mass: Tensor, select: Callable[[Tensor], Tensor]) -> RandomSet:
         """Return a random set with other masses, and everything else per sample selected alike."""
         reliability = None if self._reliability is None else select(self._reliability)
-        return RandomSet(mass, self._family, self.validity.map(select), reliability)
+        return RandomSet(mass, self._family, self.validity.map(select), reliability, self._familiar_from)
 
     def __iter__(self) -> Iterator[RandomSet]:
         return (self[i] for i in range(len(self)))
@@ -265,11 +301,12 @@ class RandomSet(BeliefFunctions):
         """Move to a device or convert to a floating dtype, like `torch.Tensor.to`."""
         mass = self.mass.to(*args, **kwargs)
         if mass is self.mass:  # the operators of a network may move with it, those of a budget do not
-            return RandomSet(mass, self.budget, self._validity, self._reliability)
+            return RandomSet(mass, self.budget, self._validity, self._reliability, self.familiar_from)
         if not mass.is_floating_point():
             raise RandomSetError("masses need a floating dtype", got=str(mass.dtype))
         reliability = None if self._reliability is None else self._reliability.to(mass)
-        return RandomSet(mass, self.budget, self.validity.map(lambda part: part.to(mass.device)), reliability)
+        validity = self.validity.map(lambda part: part.to(mass.device))
+        return RandomSet(mass, self.budget, validity, reliability, self.familiar_from)
 
     def numpy(self) -> dict[str, numpy.ndarray]:
         """Return the main properties as NumPy arrays by name; on the CPU they share memory."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from torch import Tensor
 from randomset._core.files import check_version, save_tensors
 from randomset.belief.budget import Budget
 from randomset.belief.repair import Validity
+from randomset.belief.text import FAMILIAR
 from randomset.belief.transforms import check_distribution
 from randomset.errors import FileFormatError
 
@@ -31,11 +33,12 @@ def save(random_set: RandomSet, path: Path) -> Path:
     named = dict(zip(_TENSORS, tensors, strict=True))
     if random_set.is_discounted:
         named[_OPTIONAL] = random_set.reliability
+        header["familiar_from"] = repr(random_set.familiar_from)
     save_tensors(named, path, header)
     return path
 
 
-def load(path: Path) -> tuple[Tensor, Budget, Validity, Tensor | None]:
+def load(path: Path) -> tuple[Tensor, Budget, Validity, Tensor | None, float]:
     """Read and check the parts of a random set."""
     from safetensors import SafetensorError, safe_open
 
@@ -79,4 +82,17 @@ def load(path: Path) -> tuple[Tensor, Budget, Validity, Tensor | None]:
     ):
         raise FileFormatError("the reliability does not match the masses in the file", got=path.name)
     check_distribution(mass, "masses")
-    return mass, budget, Validity(*validity), reliability
+    return mass, budget, Validity(*validity), reliability, _limit(header.get("familiar_from"), path)
+
+
+def _limit(text: str | None, path: Path) -> float:
+    """Read the smallest reliability of a familiar input; earlier versions did not store it."""
+    try:
+        limit = FAMILIAR if text is None else float(text)
+    except ValueError:
+        limit = math.nan
+    if not 0 <= limit <= 1:
+        raise FileFormatError(
+            "the limit of the familiar is out of range", got=f"{text} in {path.name}", expected="0 to 1"
+        )
+    return limit

@@ -14,21 +14,38 @@ from randomset.errors import ShapeError
 if TYPE_CHECKING:
     from randomset.belief.random_set import RandomSet
 
-__all__ = ["FAMILIAR", "columns", "explanation", "familiarity", "html", "summary"]
+__all__ = ["FAMILIAR", "columns", "explanation", "familiarity", "html", "reliability_text", "summary"]
 
 FAMILIAR = 0.5
-"""The smallest reliability at which an input is called familiar; below it, most of the mass is on Θ."""
+"""The smallest reliability at which an input is called familiar, if it was not fitted to known inputs."""
 
 _ROWS = 10
 
 
-def familiarity(reliability: float) -> str:
+def familiarity(reliability: float, familiar_from: float = FAMILIAR) -> str:
     """Say in words what a reliability means for an input.
 
-    >>> familiarity(0.98), familiarity(0.13)
+    >>> familiarity(0.98), familiarity(0.98, familiar_from=0.995)
     ('familiar', 'unlike the training data')
     """
-    return "familiar" if reliability >= FAMILIAR else "unlike the training data"
+    return "familiar" if reliability >= familiar_from else "unlike the training data"
+
+
+def reliability_text(reliability: float, familiar_from: float = FAMILIAR) -> str:
+    """Return a reliability with what it means, and with the limit if the input is not familiar.
+
+    >>> reliability_text(0.98), reliability_text(0.98, familiar_from=0.9834)
+    ('familiar: reliability 0.98', 'unlike the training data: reliability 0.980, below 0.983')
+    """
+    return f"{familiarity(reliability, familiar_from)}: {_number(reliability, familiar_from)}"
+
+
+def _number(reliability: float, familiar_from: float) -> str:
+    """Return "reliability 0.98", and if that is not familiar, the limit, with enough digits to tell them."""
+    if reliability >= familiar_from:
+        return f"reliability {reliability:.2f}"
+    digits = next(n for n in (2, 3, 5, 16) if round(reliability, n) < round(familiar_from, n) or n == 16)
+    return f"reliability {reliability:.{digits}f}, below {familiar_from:.{digits}f}"
 
 
 def summary(random_set: RandomSet) -> str:
@@ -49,8 +66,8 @@ def summary(random_set: RandomSet) -> str:
 def explanation(sample: RandomSet, top: int) -> str:
     """Return "0.61 on {cat, dog}, 0.30 on {cat}; predicted cat, probability in [0.30, 0.91]".
 
-    A discounted prediction ends with its reliability. If that put most of the mass on Θ, the text says so:
-    "0.87 on Θ (all classes): unlike the training data; 0.13 on {cat}; predicted cat, …; reliability 0.13".
+    A discounted prediction ends with its reliability, and says if an input is unlike the training data:
+    "0.87 on Θ (all classes): unlike the training data; 0.13 on {cat}; predicted cat, …; reliability 0.13, …".
     """
     if sample.shape.numel() != 1:
         raise ShapeError(
@@ -66,14 +83,15 @@ def explanation(sample: RandomSet, top: int) -> str:
         for i, (m, k) in enumerate(zip(mass[:top].tolist(), order[:top].tolist(), strict=True))
         if m >= 0.005 or i == 0
     ]
-    reliability = sample.reliability.item()
-    parts = [", ".join(shown)]
-    if shown and reliability < FAMILIAR:  # more than half of the mass is on Θ, which comes first
-        parts = [f"{shown[0]}: {familiarity(reliability)}", ", ".join(shown[1:])]
+    parts, unlike = [", ".join(shown)], sample.is_discounted and not bool(sample.familiar)
+    on_theta = unlike and int(order[0]) == len(budget) - 1
+    if on_theta:
+        parts = [f"{shown[0]}: unlike the training data", ", ".join(shown[1:])]
     lower, upper = sample.lower[label].item(), sample.upper[label].item()
     parts.append(f"predicted {budget.classes[label]}, probability in [{lower:.2f}, {upper:.2f}]")
     if sample.is_discounted:
-        parts.append(f"reliability {reliability:.2f}")
+        numbers = sample.reliability.item(), sample.familiar_from
+        parts.append(reliability_text(*numbers) if unlike and not on_theta else _number(*numbers))
     return "; ".join(part for part in parts if part)
 
 
@@ -98,6 +116,7 @@ def columns(random_set: RandomSet, *, probabilities: bool) -> dict[str, Any]:
     }
     if random_set.is_discounted:
         numbers["reliability"] = random_set.reliability
+        numbers["familiar"] = random_set.familiar
     table: dict[str, Any] = {"label": random_set.label_names}
     table |= {name: value.detach().flatten().tolist() for name, value in numbers.items()}
     table["top_set"] = [set_name(random_set.budget, k) for k in top.flatten().tolist()]
@@ -131,8 +150,7 @@ def html(random_set: RandomSet) -> str:
             escape(f"{table['top_mass'][i]:.2f} on {table['top_set'][i]}"),
         ]
         if random_set.is_discounted:
-            reliability = table["reliability"][i]
-            cells.append(f"{reliability:.2f}: {familiarity(reliability)}")
+            cells.append(reliability_text(table["reliability"][i], random_set.familiar_from))
         rows.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
     heads = ["", "label", "BetP", "interval", "0 … 1", "entropy (bits)", "largest mass"]
     heads += ["reliability"] if random_set.is_discounted else []

@@ -8,6 +8,7 @@ random-set network.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import torch
@@ -26,9 +27,12 @@ __all__ = [
     "belief_from_mass",
     "belief_from_probabilities",
     "commonality_from_mass",
+    "least_committed_mass",
     "mass_from_belief",
     "plausibility_from_mass",
 ]
+
+_MAX_RANKS = 4096  # ranks of fewer classes have sums that single precision represents exactly
 
 
 def belief_from_mass(mass: Tensor, budget: Budget | BudgetOperators) -> Tensor:
@@ -79,6 +83,38 @@ def commonality_from_mass(mass: Tensor, budget: Budget | BudgetOperators) -> Ten
     """
     operators = checked_operators(mass, budget, "masses")
     return over_sets(operators.sum_supersets, mass, operators.footprint)
+
+
+def least_committed_mass(probabilities: Tensor, budget: Budget | BudgetOperators) -> Tensor:
+    """Return the least committed belief function with a given BetP: (…, N) → masses over the budget with Θ.
+
+    Its focal sets are the nested sets Aᵢ of the i likeliest classes (Dubois, Prade and Smets, 2008). With
+    p₁ ≥ p₂ ≥ … and p_{N+1} = 0:
+
+    m(Aᵢ) = i (pᵢ − pᵢ₊₁)
+
+    If the budget lacks a set Aᵢ, its classes keep their parts as masses of single classes.
+
+    >>> least_committed_mass(torch.tensor([0.6, 0.3, 0.1]), Budget.from_sets([{0, 1}], 3))
+    tensor([0.3000, 0.0000, 0.0000, 0.4000, 0.3000])
+    >>> least_committed_mass(torch.tensor([0.6, 0.1, 0.3]), Budget.from_sets([{0, 1}], 3))
+    tensor([0.5000, 0.0000, 0.2000, 0.0000, 0.3000])
+    """
+    operators = operators_of(budget, probabilities).complete
+    count = operators.budget.num_classes
+    check_last(probabilities, count, "probabilities", "one per class")
+    ranked, order = probabilities.sort(-1, descending=True)
+    numbers = torch.arange(1, count + 1, device=ranked.device, dtype=ranked.dtype)
+    nested = (ranked - torch.nn.functional.pad(ranked[..., 1:], (0, 1))) * numbers
+    # A set has the likeliest classes if their ranks 0, 1, … sum to the smallest possible number.
+    exact = torch.float64 if count > _MAX_RANKS else torch.float32
+    ranks = over_sets(operators.sum_per_set, order.argsort(-1).to(exact), operators.footprint)
+    sizes = operators.sizes.long()
+    smallest = (sizes * (sizes - 1) / 2).to(exact)
+    mass = torch.where(ranks == smallest, nested[..., sizes - 1], torch.zeros_like(nested[..., :1]))
+    shared = over_sets(partial(operators.sum_per_class, shared=True), mass, operators.footprint)
+    rest = (probabilities - shared).clamp_min(0)
+    return mass + torch.nn.functional.pad(rest, (0, mass.shape[-1] - count))
 
 
 def checked_operators(x: Tensor, budget: Budget | BudgetOperators, what: str) -> BudgetOperators:

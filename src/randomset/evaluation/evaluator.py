@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from randomset.belief.decision import utility
+from randomset.belief.text import FAMILIAR
 from randomset.errors import RandomSetError, ShapeError
 from randomset.evaluation.conformal import SCORES, Conformal
 from randomset.evaluation.metrics import (
@@ -166,7 +167,8 @@ def evaluate(
         "ood": ood_section(tested, others, held),
         "selective": selective_section(tested),
     }
-    if found := reliability_section(tested, others):
+    limit = getattr(getattr(model, "reliability", None), "familiar_from", FAMILIAR)
+    if found := reliability_section(tested, others, float(limit)):
         numbers["reliability"] = found
     if held is not None:
         numbers["test"]["scaled"] = scaled_section(tested, held, bins)

@@ -17,7 +17,6 @@ from randomset._core.batches import progress_bar
 from randomset._core.checks import encoded_labels, is_whole
 from randomset._core.torchvision import import_torchvision_first
 from randomset.backbones.inputs import InputSpec
-from randomset.belief.text import FAMILIAR
 from randomset.data.sources import Source, class_names, is_huggingface, load_source
 from randomset.errors import InvalidBeliefError, LabelError, MissingPackageError, RandomSetError, ShapeError
 from randomset.evaluation.predictor import Feed, Prediction, Predictor, Rows, batches_of, count_of, digests_of
@@ -299,7 +298,7 @@ def _named_prediction(predictor: Predictor, feed: Feed, _: nn.Module, batch: Any
     return {name: tensor.contiguous() for name, tensor in named.items()}
 
 
-def reliability_section(tested: Outcome, others: dict[str, Outcome]) -> dict[str, Any]:
+def reliability_section(tested: Outcome, others: dict[str, Outcome], familiar_from: float) -> dict[str, Any]:
     """Distribution of the reliability of test and unknown inputs; empty for a model without one."""
     section = {}
     for outcome in (tested, *others.values()):
@@ -310,6 +309,7 @@ def reliability_section(tested: Outcome, others: dict[str, Outcome]) -> dict[str
                 "samples": len(outcome),
                 "mean": float(values.mean()),
                 "quantiles": {f"{q:.0%}": value for q, value in zip(_QUANTILES, quantiles, strict=True)},
-                "familiar": float((values >= FAMILIAR).mean()),
+                "familiar": float((values >= familiar_from).mean()),
+                "familiar_from": familiar_from,
             }
     return section

@@ -93,7 +93,8 @@ def summary_of(numbers: dict[str, Any]) -> list[str]:
             f"{_share(row['familiar'])} of {'the test inputs' if name == 'test' else name}"
             for name, row in numbers["reliability"].items()
         )
-        lines.append(f"Familiar, with a reliability of at least {FAMILIAR:g}: {', '.join(shares)}.")
+        limit = _familiar_from(numbers["reliability"])
+        lines.append(f"Familiar, with a reliability of at least {limit:.4g}: {', '.join(shares)}.")
     if threshold is not None:
         kept, stopped = _share(threshold["kept"]), threshold["detected"]
         lines.append(
@@ -181,9 +182,14 @@ def _reliability(section: dict[str, Any]) -> Table:
     columns = ("inputs", "mean", *(f"{q[:-1]} % quantile" for q in quantiles), "familiar")
     note = (
         "How well the training data support the predictions, which are discounted by it. Inputs count as "
-        f"familiar from {FAMILIAR:g} on, and as unlike the training data below."
+        f"familiar from {_familiar_from(section):.4g} on, and as unlike the training data below."
     )
     return Table("Reliability", columns, rows, note)
+
+
+def _familiar_from(section: dict[str, Any]) -> float:
+    """Return the smallest reliability of a familiar input; earlier versions used the same for all models."""
+    return next(iter(section.values())).get("familiar_from", FAMILIAR)
 
 
 def _threshold(threshold: dict[str, Any]) -> Table:

@@ -217,7 +217,7 @@ class RandomSetNetwork(Classifier):
         if calibrated:
             logits = logits / reliability.sharpening.to(logits.dtype)
         answer = self.random_set(logits, calibrated=calibrated, repair=repair)
-        return answer.discount(reliability(features, answer.pignistic))
+        return reliability.weaken(answer, features)
 
     def random_set(self, logits: Tensor, *, calibrated: bool = True, repair: Repair = "clip") -> RandomSet:
         """Convert belief logits of this network to a random set, not discounted."""

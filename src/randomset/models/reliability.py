@@ -8,6 +8,8 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from randomset.belief.random_set import RandomSet
+from randomset.belief.text import FAMILIAR
 from randomset.errors import FileFormatError, RandomSetError, ShapeError
 
 __all__ = [
@@ -59,12 +61,13 @@ def check_reliability(kind: str | None) -> str:
 class Reliability(nn.Module):
     """A reliability r ∈ (0, 1] for each prediction, by which it is discounted: m' = r m + (1 − r) m_Θ.
 
-    r = 0.001 + 0.999 n / (n + exp(doubt − offset)) with n = √(n_c / n̄)
+    r = (0.001 + 0.999 n / (n + exp(doubt − offset))) n_c / (n_c + s) with n = √(n_c / n̄)
 
-    doubt = 2 s + ½ log(4 u (1 − u)) with s = max(0, z₁) + max(0, z₂) + max(0, z₃ − 1)²
+    doubt = 2 t + ½ log(4 u (1 − u)) with t = max(0, z₁) + max(0, z₂) + max(0, z₃ − 1)²
 
-    Here n_c is the number of training samples of the predicted class, relative to the mean n̄ of all classes,
-    and u is the probability of an error that the prediction states itself, 1 − max BetP: a certain prediction
+    Here n_c is the number of training samples of the predicted class, n̄ its mean over all classes, and s ≤ 2
+    the prior weight of Walley's imprecise Dirichlet model: with few samples, no prediction is certain. The u
+    is the probability of an error that the prediction states itself, 1 − max BetP: a certain prediction
     needs more distance to be doubted. The zⱼ = (dⱼ − median) / (95 % quantile − median), with the median and
     the quantile of known validation inputs, compare distances dⱼ from the training data with usual ones. With
     h the features, each standardised, and h' = h / ‖h‖:
@@ -75,6 +78,9 @@ class Reliability(nn.Module):
 
     A distance can only lower r: an input that is farther by one of them, and not nearer by the others, is
     never more reliable.
+
+    Few samples also widen the intervals. A part κ = min(1, 9 / √n_c) of each prediction is replaced by the
+    least committed one with the same BetP: see `RandomSet.widen`.
 
     Args:
         kind: "auto" uses all three distances; "neighbours" and "gaussians" use that one and the length.
@@ -92,8 +98,11 @@ class Reliability(nn.Module):
     median: Tensor
     spread: Tensor
     support: Tensor
+    evidence: Tensor
+    imprecision: Tensor
     offset: Tensor
     sharpening: Tensor
+    familiar_from: Tensor
     number: Tensor
 
     def __init__(self, kind: str, in_features: int, num_classes: int, rows: int) -> None:
@@ -112,8 +121,11 @@ class Reliability(nn.Module):
         self.register_buffer("median", torch.zeros(len(parts)))
         self.register_buffer("spread", torch.ones(len(parts)))
         self.register_buffer("support", torch.zeros(num_classes))  # log n of each class
+        self.register_buffer("evidence", torch.ones(num_classes))  # n_c / (n_c + s)
+        self.register_buffer("imprecision", torch.zeros(num_classes))  # κ
         self.register_buffer("offset", torch.zeros(()))
         self.register_buffer("sharpening", torch.ones(()))  # the temperature of beliefs to be discounted
+        self.register_buffer("familiar_from", torch.tensor(FAMILIAR))  # the limit of the familiar
         # Identifies the kind in a state dict.
         self.register_buffer("number", torch.tensor(list(_PARTS).index(kind)))
 
@@ -150,13 +162,20 @@ class Reliability(nn.Module):
         )
 
     def reliability_at(self, doubt: Tensor, offset: float | None = None) -> Tensor:
-        """Return r (B) for a doubt (B), with the module's offset or another one."""
+        """Return r (B) for a doubt (B) about a class with many samples, by default with the own offset."""
         start = self.offset.to(doubt.dtype) if offset is None else offset
         return _LOWEST + (1 - _LOWEST) * torch.sigmoid(start - doubt)
 
     def forward(self, features: Tensor, probabilities: Tensor) -> Tensor:
         """Return r (B) for features (B × F) and class probabilities (B × N)."""
-        return self.reliability_at(self.doubt(self.distances(features), probabilities))
+        r = self.reliability_at(self.doubt(self.distances(features), probabilities))
+        return r * self.evidence.to(r.dtype)[probabilities.argmax(-1)]
+
+    def weaken(self, answer: RandomSet, features: Tensor) -> RandomSet:
+        """Widen and discount the predictions for features (B × F)."""
+        reliability = self(features, answer.pignistic)
+        share = self.imprecision.to(answer.mass.dtype)[answer.labels]
+        return answer.widen(share).discount(reliability, self.familiar_from)
 
     # -- fitting --------------------------------------------------------------------------------
 
@@ -201,6 +220,12 @@ class Reliability(nn.Module):
         return module
 
     # -- files ----------------------------------------------------------------------------------
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        """Accept states of earlier versions, which lack some buffers."""
+        for name in ("evidence", "imprecision", "familiar_from"):
+            state_dict.setdefault(prefix + name, getattr(self, name))
+        super()._load_from_state_dict(state_dict, prefix, *rest)
 
     @property
     def spec(self) -> dict[str, Any]:

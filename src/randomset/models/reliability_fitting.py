@@ -28,18 +28,27 @@ if TYPE_CHECKING:
 
 __all__ = ["ReliabilityReport", "Reservoir", "fit_reliability"]
 
-_MAX_NLL, _MAX_ECE = 1.005, 0.002
-"""What a reliability may cost on the validation data: the NLL times this, the ECE plus this.
+_LIMITS = (1.005, 0.002, 0.25), (1.01, 0.004, 0.5)
+"""The cost of distances and the cost of distances and few samples: the NLL on the validation data times the
+first number, the ECE plus the second.
 
-Beyond it, one sample may be wholly discounted, which costs log N in its likelihood and 1 in its confidence:
-a single outlier among the validation samples must not make every input reliable.
+Beyond it, a part of a sample, the third number, may be wholly discounted, which costs log N in its likelihood
+and 1 in its confidence: a single outlier among the validation samples must not make every input reliable.
 """
 
 _MEDIAN = 3.0
 """The lowest offset above the median doubt of known inputs: at least half of them have r ≥ 0.95."""
 
-_SHARPENINGS = 1.0, 0.95, 0.9, 0.85, 0.8, 0.7
+_SHARPENINGS = 1.0, 0.95, 0.9, 0.85
 _PRIOR_STD = 0.25  # of the logarithm of the sharpening, as of a temperature's
+_PRIOR_WEIGHTS = 2.0, 1.5, 1.0, 0.75, 0.5, 0.25, 0.1, 0.0  # s of the imprecise Dirichlet model
+
+_IMPRECISION = 9.0
+"""κ times √n_c. Chosen where the true probability is known, such that intervals contain it for 80 % of inputs
+or more: see `benchmarks.coverage`."""
+
+_KNOWN = 0.95
+"""The share of known inputs to be called familiar."""
 
 _SAMPLES = 4
 """Training samples to fit the Gaussians to, as a multiple of those in the bank."""
@@ -56,6 +65,8 @@ class ReliabilityReport:
     """Validation samples."""
     mean: float
     """The mean reliability of the validation samples."""
+    familiar_from: float
+    """The smallest reliability of an input that is called familiar."""
     nll: tuple[float, float]
     ece: tuple[float, float]
 
@@ -123,64 +134,91 @@ def fit_reliability(
         kind=kind,
         max_bytes=max_bytes,
     )
-    fitted.support.copy_(_support(counts.to(features.device)))
+    counts = counts.to(features.device).double().clamp_min(1)
+    fitted.support.copy_((counts / counts.mean()).log() / 2)
+    fitted.imprecision.copy_((_IMPRECISION / counts.sqrt()).clamp_max(1))
     logits = logits.double()
     before = measured(network.random_set(logits).pignistic, target)
-    after, mean = _choose(fitted, fitted.distances(features).double(), network, logits, target)
+    after, reliability = _choose(fitted, fitted.distances(features).double(), network, logits, target, counts)
+    fitted.familiar_from.copy_(reliability.quantile(1 - _KNOWN, interpolation="lower"))
     network.reliability = fitted.to(network.device)
     return ReliabilityReport(
-        *(kind, len(fitted.bank), len(features), mean),
+        *(kind, len(fitted.bank), len(features), float(reliability.mean())),
+        familiar_from=float(fitted.familiar_from),
         nll=(before[0], after[0]),
         ece=(before[1], after[1]),
     )
 
 
-def _support(counts: Tensor) -> Tensor:
-    """Return log √(n_c / n̄) for the number of training samples of each class."""
-    counts = counts.double().clamp_min(1)
-    return (counts / counts.mean()).log() / 2
+@dataclass(frozen=True)
+class _Candidate:
+    """Validation predictions that were sharpened by a temperature, with their doubt."""
+
+    sharpening: float
+    penalty: float
+    probabilities: Tensor
+    doubt: Tensor
+    counts: Tensor
+    """Training samples of the predicted classes."""
+
+    def reliability(self, fitted: Reliability, offset: float, weight: float) -> Tensor:
+        """Return r with an offset and a prior weight s."""
+        return fitted.reliability_at(self.doubt, offset) * self.counts / (self.counts + weight)
 
 
 def _choose(
-    fitted: Reliability, distances: Tensor, network: RandomSetNetwork, logits: Tensor, target: Tensor
-) -> tuple[tuple[float, float, float], float]:
-    """Choose sharpening and offset; return NLL, ECE and accuracy with them, and the mean reliability."""
-    plain = network.random_set(logits).pignistic
+    fitted: Reliability,
+    distances: Tensor,
+    network: RandomSetNetwork,
+    logits: Tensor,
+    target: Tensor,
+    counts: Tensor,
+) -> tuple[tuple[float, float, float], Tensor]:
+    """Choose offset, prior weight and sharpening; return NLL, ECE, accuracy and r on the validation data.
+
+    First the lowest offset, without a prior weight, then the highest prior weight.
+    """
+    plain, samples = network.random_set(logits).pignistic, len(target)
     nll, ece, _ = measured(plain, target)
-    max_nll = _MAX_NLL * nll + math.log(plain.shape[1]) / len(target)
-    max_ece = ece + _MAX_ECE + 1 / len(target)
     candidates = []
     for sharpening in _SHARPENINGS:
         sharp = network.random_set(logits / sharpening).pignistic
-        changed = int((sharp.argmax(1) != plain.argmax(1)).sum())
-        if changed <= max(MAX_CHANGED[0], MAX_CHANGED[1] * len(target)):
-            prior = math.log(sharpening) ** 2 / (2 * _PRIOR_STD**2 * len(target))
-            candidates.append((sharpening, prior, sharp, fitted.doubt(distances, sharp)))
+        labels = sharp.argmax(1)
+        changed = int((labels != plain.argmax(1)).sum())
+        if changed <= max(MAX_CHANGED[0], MAX_CHANGED[1] * samples):
+            penalty = math.log(sharpening) ** 2 / (2 * _PRIOR_STD**2 * samples)
+            doubt = fitted.doubt(distances, sharp)
+            candidates.append(_Candidate(sharpening, penalty, sharp, doubt, counts[labels]))
 
-    def best(offset: float) -> tuple[float, float, tuple[float, float, float], float] | None:
-        """Return the best sharpening for an offset, None if none keeps likelihood and calibration."""
-        found = []
-        for sharpening, prior, sharp, doubt in candidates:
-            r = fitted.reliability_at(doubt, offset)
-            discounted = r[:, None] * sharp + (1 - r[:, None]) / sharp.shape[1]
-            new = measured(discounted, target)
-            if new[0] <= max_nll and new[1] <= max_ece:
-                found.append((new[0] + prior, sharpening, new, float(r.mean())))
-        return min(found) if found else None
+    def best(
+        offset: float, weight: float, limits: tuple[float, float, float]
+    ) -> tuple[_Candidate, tuple[float, float, float]] | None:
+        """Return the best candidate that keeps likelihood and calibration, with NLL, ECE and accuracy."""
+        found, (factor, more, share) = [], limits
+        for candidate in candidates:
+            r = candidate.reliability(fitted, offset, weight)[:, None]
+            new = measured(r * candidate.probabilities + (1 - r) / plain.shape[1], target)
+            within = new[0] <= factor * nll + share * math.log(plain.shape[1]) / samples
+            if within and new[1] <= ece + more + share / samples:
+                found.append((new[0] + candidate.penalty, candidate.sharpening, candidate, new))
+        return min(found)[2:] if found else None
 
-    doubts = candidates[0][-1]
+    doubts = candidates[0].doubt
     low, high = float(doubts.median()) + _MEDIAN, float(doubts.max()) + 10.0
     for _ in range(16):
         middle = (low + high) / 2
-        low, high = (low, middle) if best(middle) else (middle, high)
-    chosen = best(high)
-    if chosen is None:
+        low, high = (low, middle) if best(middle, 0.0, _LIMITS[0]) else (middle, high)
+    for weight in _PRIOR_WEIGHTS:
+        if chosen := best(high, weight, _LIMITS[1]):
+            break
+    else:
         raise RandomSetError(
             "no reliability keeps the likelihood of the validation data", got=f"NLL {nll:.4g}, ECE {ece:.4g}"
         )
     fitted.offset.fill_(high)
-    fitted.sharpening.fill_(chosen[1])
-    return chosen[2], chosen[3]
+    fitted.sharpening.fill_(chosen[0].sharpening)
+    fitted.evidence.copy_(counts / (counts + weight))
+    return chosen[1], chosen[0].reliability(fitted, high, weight)
 
 
 def _outputs(

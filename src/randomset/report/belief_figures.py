@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from randomset.belief.random_set import RandomSet
-from randomset.belief.text import familiarity, set_name
+from randomset.belief.text import reliability_text, set_name
 from randomset.errors import BudgetError, ShapeError
 from randomset.report.axes import BLUE, DARK, ORANGE, figure_and_axes, panels, shortened
 
@@ -134,15 +134,14 @@ def _single(sample: RandomSet) -> RandomSet:
         )
     mass = sample.mass.detach().cpu().double().reshape(-1)
     reliability = sample.reliability.detach().cpu().double().reshape(()) if sample.is_discounted else None
-    return RandomSet(mass, sample.budget, sample.validity, reliability)
+    return RandomSet(mass, sample.budget, sample.validity, reliability, sample.familiar_from)
 
 
 def _support(sample: RandomSet) -> str:
     """Return the part of the title that tells the reliability of a discounted prediction."""
     if not sample.is_discounted:
         return ""
-    reliability = sample.reliability.item()
-    return f"; {familiarity(reliability)} (reliability {reliability:.2f})"
+    return f"; {reliability_text(sample.reliability.item(), sample.familiar_from)}"
 
 
 def _to_plane(points: list[list[float]]) -> tuple[list[float], list[float]]:

@@ -98,8 +98,9 @@ def curves(page: Page, scores: Mapping[str, tuple[NDArray[Any], NDArray[Any]]]) 
 
 def familiarity(page: Page, result: Evaluation) -> str:
     """Chart the distribution of the reliability of test and unknown inputs, and the limit of the familiar."""
-    series, notes = {}, {}
+    series, notes, limit = {}, {}, FAMILIAR
     for name, found in result["reliability"].items():
+        limit = found.get("familiar_from", FAMILIAR)
         values = np.sort(1 - scores_of(result, name, "1 - reliability"))
         below = 100 * np.arange(1, len(values) + 1) / len(values)
         shown = "test inputs" if name == "test" else name
@@ -107,7 +108,7 @@ def familiarity(page: Page, result: Evaluation) -> str:
         notes[shown] = f"{100 * found['familiar']:.1f} % familiar"
     return page.chart(
         "Share of inputs with at most a given reliability", "reliability", "share of inputs, %", series,
-        notes=notes, aids=[[[FAMILIAR, 0], [FAMILIAR, 100]]], x_range=[0, 1], y_range=[0, 100],
+        notes=notes, aids=[[[limit, 0], [limit, 100]]], x_range=[0, 1], y_range=[0, 100],
     )  # fmt: skip
 
 

@@ -15,7 +15,6 @@ import torch
 
 import randomset
 from randomset._core.files import replacing
-from randomset.belief.text import FAMILIAR
 from randomset.evaluation.comparison import Column, Comparison
 from randomset.evaluation.result import Evaluation, json_safe
 from randomset.evaluation.tables import Table
@@ -48,9 +47,9 @@ _THRESHOLD = """<div class="control"><label>Score <select></select></label>
 <p class="verdict" aria-live="polite"></p><figure><div class="plot"></div></figure>"""
 _SPACE = """<canvas class="space" tabindex="0" role="img" aria-label="Ellipsoids of the classes in three \
 dimensions; drag or use the arrow keys to rotate them"></canvas>"""
-_SUPPORT = f"""Predictions are discounted by their reliability, which falls with the distance of an input \
-from the training data. From {FAMILIAR:g} on, the dashed line, an input counts as familiar; below, as unlike \
-the training data."""
+_SUPPORT = """Predictions are discounted by their reliability, which falls with the distance of an input \
+from the training data. To the right of the dashed line, as 95 % of the known validation inputs, an input \
+counts as familiar; to the left of it, as unlike the training data."""
 _ZOOM = "Drag over an area to zoom in, click a name to hide its curve, use the arrow keys to read values."
 
 

@@ -17,7 +17,7 @@ from randomset._core.checks import braces, is_number
 from randomset._core.files import check_version, check_writable, lock_folder
 from randomset.backbones.hugging_face import load_tokenizer
 from randomset.belief.budget import Budget
-from randomset.belief.text import familiarity
+from randomset.belief.text import FAMILIAR, reliability_text
 from randomset.data.images import png_from_image
 from randomset.data.sources import Source
 from randomset.errors import FileFormatError, RandomSetError
@@ -224,8 +224,8 @@ def _samples(
             "sets": [],
         }
         if predicted.reliability is not None:
-            reliability = float(predicted.reliability[row])
-            sample["reliability"] = f"{familiarity(reliability)} (reliability {reliability:.2f})"
+            limit = result["reliability"][name].get("familiar_from", FAMILIAR)
+            sample["reliability"] = reliability_text(float(predicted.reliability[row]), limit)
         if inputs.dim() == 4:
             sample["image"] = base64.b64encode(png_from_image(inputs[number], _MAX_PIXELS)).decode("ascii")
         if answer is not None:

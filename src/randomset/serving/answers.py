@@ -64,6 +64,7 @@ class Answers:
             }
             if self.answer.is_discounted:
                 self.columns["reliability"] = self.answer.reliability.tolist()
+                self.columns["familiar"] = self.answer.familiar.tolist()
         self.columns["known"] = [None] * len(prediction)
         if threshold is not None:
             self.columns["known"] = threshold.known_by(prediction.scores).tolist()

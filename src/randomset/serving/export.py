@@ -72,7 +72,7 @@ class Deployed(nn.Module):
             "mass": answer.mass,
         }
         if answer.is_discounted:
-            outputs["reliability"] = answer.reliability
+            outputs["reliability"], outputs["familiar"] = answer.reliability, answer.familiar
         if self.threshold is not None:
             outputs["known"] = self.threshold.known_by(answer.scores)
         return outputs

@@ -20,7 +20,6 @@ from torch import Tensor
 import randomset
 from randomset._core.files import read_document
 from randomset.backbones.hugging_face import load_tokenizer, tokenize
-from randomset.belief.text import FAMILIAR
 from randomset.data.images import pixels_from_pil
 from randomset.errors import FileFormatError, MissingPackageError, RandomSetError, ShapeError
 from randomset.models import load as load_model
@@ -216,14 +215,15 @@ class ServedModel:
         network: Any = model if model.bounded else None
         family = None if network is None else network.budget.with_universal_set()
         sets = [] if family is None else [list(family.names_of(i)) for i in range(len(family))]
-        reliability = getattr(model, "reliability", None)
+        fitted = getattr(model, "reliability", None)
+        reliability = fitted and {"kind": fitted.kind, "familiar_from": float(fitted.familiar_from)}
         return {
             "method": model.method,
             "randomset": randomset.__version__,
             "classes": self.classes,
             "sets": sets,
             "input": {"kind": self.kind, "shape": self.shape, "expected": self.expected},
-            "reliability": None if reliability is None else {"kind": reliability.kind, "familiar": FAMILIAR},
+            "reliability": reliability,
             "threshold": None if threshold is None else {"score": threshold.score, "value": threshold.value},
             "metrics": model.notes.get("test") or self._measured(),
             "limits": {

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from randomset.belief.text import FAMILIAR
-
 __all__ = ["BODY", "REPLIES"]
 
 _IMAGE = {"schema": {"type": "string", "format": "binary"}}
@@ -46,8 +44,12 @@ _PREDICTION: dict[str, Any] = {
     "reliability": {
         **_NUMBER,
         "description": "how well the training data support the prediction, from 0 to 1; "
-        f"{FAMILIAR:g} or more is called familiar, less is unlike the training data; "
         "only if the model has a reliability",
+    },
+    "familiar": {
+        "type": "boolean",
+        "description": "whether the reliability is at least that of 95 % of the known validation inputs; "
+        "otherwise the input is unlike the training data",
     },
     "known": {
         "type": ["boolean", "null"],

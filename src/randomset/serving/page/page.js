@@ -101,8 +101,8 @@ function badges(answer) {
   const badge = (good, text) => element("span", `badge ${good ? "known" : "unknown"}`, text);
   const shown = [];
   if (answer.reliability !== undefined) {
-    const familiar = answer.reliability >= reliability.familiar;
-    shown.push(badge(familiar, `${familiar ? "familiar" : "unlike the training data"}: reliability ${answer.reliability.toFixed(2)}`));
+    const limit = ` (${reliability.familiar_from.toFixed(3)} or more for 95 % of known inputs)`;
+    shown.push(badge(answer.familiar, `${answer.familiar ? "familiar" : "unlike the training data"}: reliability ${answer.reliability.toFixed(3)}${limit}`));
   }
   if (answer.known !== null) {
     const limit = `${threshold.score} ${answer.known ? "within" : "above"} ${Number(threshold.value.toPrecision(3))}`;
