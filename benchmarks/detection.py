@@ -149,10 +149,14 @@ def task(name: str, seed: int, folder: Path) -> Task:
         parts = _split(inputs[known], labels[known], seed, (0.6, 0.2))
         return Task(*parts, {"8 and 9": inputs[~known]}, lambda: backbones.mlp(64), 20, 32)
     if name == "mnist":
-        known, fashion, kmnist = (load_source(source) for source in ("mnist", "fashion_mnist", "kmnist"))
-        rest = _split(known.inputs, known.labels, seed, (11 / 12, 1 / 12))
-        test = known.test.inputs, known.test.labels
-        unknown = {"Fashion-MNIST": fashion.test.inputs, "KMNIST": kmnist.inputs}
+        images = {
+            source: load_source(source, split="test") for source in ("mnist", "fashion-mnist", "kmnist")
+        }
+        scaled = {source: data.inputs.float() / 255 for source, data in images.items()}
+        seen = load_source("mnist", split="train")
+        rest = _split(seen.inputs.float() / 255, seen.labels, seed, (11 / 12, 1 / 12))
+        test = scaled["mnist"], images["mnist"].labels
+        unknown = {"Fashion-MNIST": scaled["fashion-mnist"], "KMNIST": scaled["kmnist"]}
         return Task(*rest[:2], test, unknown, backbones.small_cnn, 4, 64)
     photos = {name: _features(folder, f"eff-{name}-test")[0] for name in ("svhn", "cifar100")}
     unknown = {"SVHN": photos["svhn"], "CIFAR-100": photos["cifar100"]}
