@@ -12,7 +12,7 @@ from randomset.errors import InvalidBeliefError, RandomSetError
 from tests import oracles
 from tests.strategies import budgets, random_budget, random_mass, seeds
 
-METHODS: list[Repair] = ["clip", "projection"]
+METHODS: list[Repair] = ["clip", "projection", "cautious"]
 
 
 def noisy(budget, count, scale, seed=0, *, dtype=torch.float32):
@@ -48,6 +48,50 @@ def test_valid_beliefs_are_unchanged(method, budget, seed):
     repaired, validity = repair_belief(belief, budget, method)
     torch.testing.assert_close(repaired, mass, atol=1e-9, rtol=0)
     assert not validity.repaired.any()
+
+
+class TestCautious:
+    """No belief is larger than the predicted one."""
+
+    def test_by_hand(self):
+        # {0, 1} was predicted 0.6, but its classes 0.5 and 0.2: both are scaled by 6/7, {2} is not.
+        budget = Budget.from_sets([{0, 1}], 3)
+        mass, validity = repair_belief(torch.tensor([0.5, 0.2, 0.1, 0.6]), budget, "cautious")
+        assert mass.tolist() == pytest.approx([3 / 7, 1.2 / 7, 0.1, 0, 0.3])
+        assert validity.repaired
+
+    @given(budgets(), seeds)
+    def test_never_more_than_predicted(self, budget, seed):
+        generator = torch.Generator().manual_seed(seed)
+        belief = torch.rand(6, len(budget), generator=generator, dtype=torch.float64)
+        mass, _ = repair_belief(belief, budget, "cautious")
+        found = belief_from_mass(mass, budget.with_universal_set())[:, : len(budget)]
+        proper = len(budget) - budget.has_universal_set
+        assert (found[:, :proper] <= belief[:, :proper] + 1e-9).all()
+
+    def test_power_set_and_sparse_budget_agree(self):
+        # A power set uses the fast transform; one with few of its sets sums pair by pair.
+        family = Budget.powerset(6)
+        belief, _ = noisy(family, 20, 0.2, dtype=torch.float64)
+        found, _ = repair_belief(belief, family, "cautious")
+        raw = mass_from_belief(belief, family).clamp_min(0)
+        raw[:, -1] = 0
+        sets = [frozenset(focal) for focal in family.sets]
+        inside = torch.tensor([[float(b <= a) for b in sets] for a in sets], dtype=torch.float64)
+        sums = raw @ inside.T
+        target = torch.cat((belief[:, :-1], torch.ones(20, 1, dtype=torch.float64)), 1)
+        ratio = torch.where(sums > target, target / sums.clamp_min(1e-300), 1.0)
+        factor = torch.stack([ratio[:, inside[:, b] > 0].amin(1) for b in range(len(sets))], 1)
+        torch.testing.assert_close(found[:, :-1], (raw * factor)[:, :-1])
+
+    def test_contradictions_leave_room_for_the_universal_set(self):
+        budget = random_budget(10, 20, seed=0)
+        belief, _ = noisy(budget, 200, 0.05)
+        cautious, validity = repair_belief(belief, budget, "cautious")
+        clipped, _ = repair_belief(belief, budget)
+        assert validity.repaired.all()
+        assert (cautious[:, -1] > 0).all()
+        assert (clipped[:, -1] == 0).any()
 
 
 class TestClip:
@@ -159,5 +203,7 @@ def test_infinite_beliefs(bad):
 
 
 def test_unknown_method():
-    with pytest.raises(RandomSetError, match="unknown repair; got magic; expected 'clip' or 'projection'"):
+    with pytest.raises(
+        RandomSetError, match="unknown repair; got magic; expected one of clip, projection, cautious"
+    ):
         repair_belief(torch.zeros(4), Budget.from_sets([{0, 1}], 3), "magic")  # type: ignore[arg-type]

@@ -133,6 +133,12 @@ class BudgetOperators(nn.Module):
             return self.supersets(x)
         return self.transform.in_budget(self.transform.add_supersets(self.transform.all_sets(x)))
 
+    def largest_superset(self, x: Tensor) -> Tensor:
+        """Return the largest non-negative value among the supersets of each set: (|O|, R) → (|O|, R)."""
+        if self.transform is None:
+            return self.supersets.largest(x)
+        return self.transform.in_budget(self.transform.largest_superset(self.transform.all_sets(x)))
+
     def sum_intersecting(self, x: Tensor) -> Tensor:
         """Sum over the sets that intersect each set: (|O|, R) → (|O|, R)."""
         if self.transform is None:

@@ -88,6 +88,13 @@ class SparseSum(nn.Module):
             self.column, x, self.start, mode="sum", per_sample_weights=self._weights[kind]
         )
 
+    def largest(self, x: Tensor) -> Tensor:
+        """Return the largest x[column[i]] of each row, 0 if all are negative: (S, R) → (rows, R)."""
+        terms = x.index_select(0, self.column)
+        return x.new_zeros(len(self.start), x.shape[1]).scatter_reduce(
+            0, self.row[:, None].expand_as(terms), terms, "amax"
+        )
+
     def transposed(self, num_columns: int) -> SparseSum:
         """Return the transposed matrix; `num_columns` is the number of columns of this one."""
         if self._transposed is None:
@@ -161,6 +168,13 @@ class PowerSetTransform(nn.Module):
         for c in range(self.num_classes):
             pair = array.unflatten(0, (-1, 2, 2**c))
             pair[:, 0].add_(pair[:, 1], alpha=sign)
+        return array
+
+    def largest_superset(self, array: Tensor) -> Tensor:
+        """Replace each entry by the largest over its supersets."""
+        for c in range(self.num_classes):
+            without, containing = array.unflatten(0, (-1, 2, 2**c)).unbind(1)
+            array = torch.stack((torch.maximum(without, containing), containing), 1).flatten(0, 2)
         return array
 
     def sum_per_class(self, array: Tensor) -> Tensor:

@@ -28,13 +28,14 @@ if TYPE_CHECKING:
 
 __all__ = ["ReliabilityReport", "Reservoir", "fit_reliability"]
 
-_LIMITS = (1.005, 0.002, 0.25), (1.01, 0.004, 0.5)
-"""The cost of distances and the cost of distances and few samples: the NLL on the validation data times the
-first number, the ECE plus the second.
+_LIMITS = (1.005, 0.002, 0.0), (1.01, 0.004, 0.25)
+"""The cost of distances, and the cost of distances and few samples together: the NLL on the validation data
+times the first number, the ECE plus the second."""
 
-Beyond it, a part of a sample, the third number, may be wholly discounted, which costs log N in its likelihood
-and 1 in its confidence: a single outlier among the validation samples must not make every input reliable.
-"""
+_OUTLIERS = 50
+"""Beyond these limits, one of up to 50 validation samples may be wholly discounted, which costs log N in its
+likelihood and 1 in its confidence: a single outlier must not make every input reliable. Of more samples, so
+much less of one that likelihood and calibration hardly change. For few samples, the third number is added."""
 
 _MEDIAN = 3.0
 """The lowest offset above the median doubt of known inputs: at least half of them have r ≥ 0.95."""
@@ -195,6 +196,7 @@ def _choose(
     ) -> tuple[_Candidate, tuple[float, float, float]] | None:
         """Return the best candidate that keeps likelihood and calibration, with NLL, ECE and accuracy."""
         found, (factor, more, share) = [], limits
+        share += min(1.0, _OUTLIERS / samples)
         for candidate in candidates:
             r = candidate.reliability(fitted, offset, weight)[:, None]
             new = measured(r * candidate.probabilities + (1 - r) / plain.shape[1], target)
