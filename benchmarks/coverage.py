@@ -105,7 +105,7 @@ def main() -> None:
     parser.add_argument("--plot", type=Path, help="a PNG file to draw")
     arguments = parser.parse_args()
     print("| samples | reliability | coverage | mean width | NLL, nats | ECE |\n|---|---|---|---|---|---|")
-    drawn = {}
+    drawn: dict[int, rs.RandomSetNetwork] = {}
     for count in SIZES:
         found = []
         for seed in range(arguments.seeds):

@@ -55,28 +55,22 @@ class Task(NamedTuple):
 
 def encode_images(data: Path, folder: Path) -> None:
     """Write the features of photographs, 128 × 128 pixels."""
-    encoder = backbones.build(
+    encoder: Any = backbones.build(
         "timm:tf_efficientnet_lite0", in_channels=3, image_size=128, weights="default"
     ).eval()
     mean, std = (torch.tensor(part).view(3, 1, 1) for part in encoder.pretrained_inputs[:2])
     generator = np.random.default_rng(0)
-    wanted = {
-        "imagenette-val": None,
-        "intel-test": None,
-        "svhn-test": 2000,
-        "cifar100-test": 2000,
-        "noise": 1000,
-    }
-    for name, most in (*wanted.items(), ("intel-train", None)):
+    wanted = {"imagenette-val": 0, "intel-test": 0, "svhn-test": 2000, "cifar100-test": 2000, "noise": 1000}
+    for name, most in (*wanted.items(), ("intel-train", 0)):
         if name == "noise":
             images, labels = (
                 generator.integers(0, 256, (most, 64, 64, 3)).astype("uint8"),
-                np.zeros(most or 0),
+                np.zeros(most),
             )
         else:
             file = np.load(data / f"{name}.npz")
             images, labels = file["images"], file["labels"]
-            if most is not None:
+            if most:
                 rows = np.sort(generator.permutation(len(images))[:most])
                 images, labels = images[rows], labels[rows]
         parts = []

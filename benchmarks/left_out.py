@@ -31,7 +31,7 @@ from randomset.data import load_source
 from randomset.evaluation.metrics import calibration_error, detection, negative_log_likelihood
 from randomset.models import reliability, reliability_fitting
 
-LEFT_OUT = {
+LEFT_OUT: dict[str, list[tuple[int, ...]]] = {
     "digits": [(8, 9), (0, 1), (3, 5)],
     "wine": [(0,), (1,), (2,)],
     "iris": [(0,), (1,), (2,)],
@@ -43,7 +43,12 @@ LEFT_OUT = {
     "MNIST": [(8, 9), (3, 5), (2, 7)],
     "CIFAR-10": [(3, 7), (0, 9), (2, 8)],
 }
-TABLES = {"wine": load_wine, "iris": load_iris, "breast cancer": load_breast_cancer, "digits": load_digits}
+TABLES: dict[str, Any] = {
+    "wine": load_wine,
+    "iris": load_iris,
+    "breast cancer": load_breast_cancer,
+    "digits": load_digits,
+}
 MOST = 17000  # samples
 
 Change = dict[str, Any]
@@ -112,7 +117,7 @@ def trained(name: str, seed: int, folder: Path) -> tuple[rs.RandomSetNetwork, An
     epochs = {"MNIST": 4, "CIFAR-10": 8, "Intel": 8, "BBC": 30}.get(name, 10 if inputs.dim() == 2 else 20)
     epochs = 20 if name in TABLES else epochs
     torch.manual_seed(seed)
-    features = {"in_features": backbones.mlp(width).num_features} if name in TABLES else {}
+    features: Any = {"in_features": backbones.mlp(width).num_features} if name in TABLES else {}
     budget = rs.Budget.powerset(len(names)) if len(names) <= 6 else _budget(backbone, train)
     network = rs.RandomSetNetwork(backbone(), budget, **features)
     options: Any = {"batch_size": 32 if name in TABLES else 64, "seed": seed, "progress": False}
