@@ -39,6 +39,7 @@ _PARTS = {
 _NEIGHBOURS = 10
 _SHRINKAGE = 0.01  # of the covariance towards a multiple of the identity
 _SLOPE = 2.0
+_LENGTH = 1.0  # weight of a length beyond its 95 % quantile
 _MAX_DEVIATIONS = 10.0  # of a standardised feature of a training sample
 _LOWEST = 1e-3  # the smallest r: below it, rounding would change the order of the classes
 _CERTAIN = 1e-6  # a smaller probability of an error counts as this one
@@ -154,7 +155,7 @@ class Reliability(nn.Module):
     def doubt(self, distances: Tensor, probabilities: Tensor) -> Tensor:
         """Return the doubt (B) about predictions, from distances (B × J) and probabilities (B × N)."""
         z = (distances - self.median.to(distances.dtype)) / self.spread.to(distances.dtype)
-        strange = z[..., :-1].clamp_min(0).sum(-1) + (z[..., -1] - 1).clamp_min(0).square()
+        strange = z[..., :-1].clamp_min(0).sum(-1) + _LENGTH * (z[..., -1] - 1).clamp_min(0).square()
         confidence, labels = probabilities.to(distances.dtype).max(-1)
         error = (1 - confidence).clamp(_CERTAIN, 0.5)
         return (

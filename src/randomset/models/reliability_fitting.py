@@ -28,14 +28,18 @@ if TYPE_CHECKING:
 
 __all__ = ["ReliabilityReport", "Reservoir", "fit_reliability"]
 
-_LIMITS = (1.005, 0.002, 0.0), (1.01, 0.004, 0.25)
+_LIMITS = (1.01, 0.003, 0.0), (1.015, 0.004, 0.25)
 """The cost of distances, and the cost of distances and few samples together: the NLL on the validation data
 times the first number, the ECE plus the second."""
 
-_OUTLIERS = 50
-"""Beyond these limits, one of up to 50 validation samples may be wholly discounted, which costs log N in its
-likelihood and 1 in its confidence: a single outlier must not make every input reliable. Of more samples, so
-much less of one that likelihood and calibration hardly change. For few samples, the third number is added."""
+_OUTLIERS = 15
+"""The 1 + √m / 15 of m validation samples with the largest doubt do not count for these limits: an outlier
+must not make every input reliable."""
+
+_FEW = 25
+"""Beyond these limits, half of one of up to 50 validation samples may be wholly discounted, which costs log N
+in its likelihood and 1 in its confidence; of more samples, 25 / m of one, so that likelihood and calibration
+hardly change. For few training samples, the third number is added to this share."""
 
 _MEDIAN = 3.0
 """The lowest offset above the median doubt of known inputs: at least half of them have r ≥ 0.95."""
@@ -166,6 +170,11 @@ class _Candidate:
         """Return r with an offset and a prior weight s."""
         return fitted.reliability_at(self.doubt, offset) * self.counts / (self.counts + weight)
 
+    def discounted(self, fitted: Reliability, offset: float, weight: float) -> Tensor:
+        """Return the probabilities of discounted predictions."""
+        r = self.reliability(fitted, offset, weight)[:, None]
+        return r * self.probabilities + (1 - r) / self.probabilities.shape[1]
+
 
 def _choose(
     fitted: Reliability,
@@ -180,7 +189,6 @@ def _choose(
     First the lowest offset, without a prior weight, then the highest prior weight.
     """
     plain, samples = network.random_set(logits).pignistic, len(target)
-    nll, ece, _ = measured(plain, target)
     candidates = []
     for sharpening in _SHARPENINGS:
         sharp = network.random_set(logits / sharpening).pignistic
@@ -191,21 +199,21 @@ def _choose(
             doubt = fitted.doubt(distances, sharp)
             candidates.append(_Candidate(sharpening, penalty, sharp, doubt, counts[labels]))
 
-    def best(
-        offset: float, weight: float, limits: tuple[float, float, float]
-    ) -> tuple[_Candidate, tuple[float, float, float]] | None:
-        """Return the best candidate that keeps likelihood and calibration, with NLL, ECE and accuracy."""
+    def best(offset: float, weight: float, limits: tuple[float, float, float]) -> _Candidate | None:
+        """Return the best candidate that keeps likelihood and calibration."""
         found, (factor, more, share) = [], limits
-        share += min(1.0, _OUTLIERS / samples)
+        share += min(0.5, _FEW / samples)
         for candidate in candidates:
-            r = candidate.reliability(fitted, offset, weight)[:, None]
-            new = measured(r * candidate.probabilities + (1 - r) / plain.shape[1], target)
+            new = measured(candidate.discounted(fitted, offset, weight)[usual], target[usual])
             within = new[0] <= factor * nll + share * math.log(plain.shape[1]) / samples
             if within and new[1] <= ece + more + share / samples:
-                found.append((new[0] + candidate.penalty, candidate.sharpening, candidate, new))
-        return min(found)[2:] if found else None
+                found.append((new[0] + candidate.penalty, candidate.sharpening, candidate))
+        return min(found)[-1] if found else None
 
     doubts = candidates[0].doubt
+    usual = doubts.argsort()[: samples - 1 - math.isqrt(samples) // _OUTLIERS]
+    doubts = doubts[usual]
+    nll, ece, _ = measured(plain[usual], target[usual])
     low, high = float(doubts.median()) + _MEDIAN, float(doubts.max()) + 10.0
     for _ in range(16):
         middle = (low + high) / 2
@@ -218,9 +226,10 @@ def _choose(
             "no reliability keeps the likelihood of the validation data", got=f"NLL {nll:.4g}, ECE {ece:.4g}"
         )
     fitted.offset.fill_(high)
-    fitted.sharpening.fill_(chosen[0].sharpening)
+    fitted.sharpening.fill_(chosen.sharpening)
     fitted.evidence.copy_(counts / (counts + weight))
-    return chosen[1], chosen[0].reliability(fitted, high, weight)
+    discounted = chosen.discounted(fitted, high, weight)
+    return measured(discounted, target), chosen.reliability(fitted, high, weight)
 
 
 def _outputs(
