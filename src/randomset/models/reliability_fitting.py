@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ReliabilityReport", "Reservoir", "fit_reliability"]
 
-_LIMITS = (1.01, 0.003, 0.0), (1.015, 0.004, 0.25)
+_LIMITS = (1.005, 0.002, 0.0), (1.01, 0.004, 0.25)
 """The cost of distances, and the cost of distances and few samples together: the NLL on the validation data
 times the first number, the ECE plus the second."""
 
