@@ -119,3 +119,14 @@ def test_few_samples_make_wide_intervals():
         width[samples] = network.reliability
     assert width[30].imprecision.tolist() == [1, 1, 1]  # 10 / √10 > 1
     assert width[3000].imprecision.mean().item() == pytest.approx(10 / 1000**0.5, rel=0.05)
+
+
+@pytest.mark.parametrize("outliers", [1, 2, 5])
+def test_outliers_do_not_make_every_input_reliable(outliers):
+    network = rs.RandomSetNetwork(nn.Sequential(nn.Linear(8, 32), nn.ReLU()), rs.Budget.powerset(3))
+    inputs, labels = blobs(180, 1)
+    inputs[:outliers] = 40 * inputs[:outliers]
+    rs.fit(network, blobs(600), (inputs, labels), epochs=10, progress=False)
+    known, _ = blobs(200, 2)
+    assert network.predict(known).familiar.float().mean() > 0.8
+    assert network.predict(25 * known).mass[:, -1].min() > 0.9

@@ -33,8 +33,9 @@ _LIMITS = (1.005, 0.002, 0.0), (1.01, 0.004, 0.25)
 times the first number, the ECE plus the second."""
 
 _OUTLIERS = 15
-"""The 1 + √m / 15 of m validation samples with the largest doubt do not count for these limits: an outlier
-must not make every input reliable."""
+"""The 1 + √m / 15 of m validation samples with the largest doubt do not count for these limits, nor do those
+beyond the 95 % quantile by more than three times its distance from the median: an outlier must not make every
+input reliable."""
 
 _FEW = 25
 """Beyond these limits, half of one of up to 50 validation samples may be wholly discounted, which costs log N
@@ -211,13 +212,15 @@ def _choose(
         return min(found)[-1] if found else None
 
     doubts = candidates[0].doubt
+    middle, most = doubts.quantile(0.5), doubts.quantile(0.95)
     usual = doubts.argsort()[: samples - 1 - math.isqrt(samples) // _OUTLIERS]
+    usual = usual[doubts[usual] <= most + 3 * (most - middle)]
     doubts = doubts[usual]
     nll, ece, _ = measured(plain[usual], target[usual])
     low, high = float(doubts.median()) + _MEDIAN, float(doubts.max()) + 10.0
     for _ in range(16):
-        middle = (low + high) / 2
-        low, high = (low, middle) if best(middle, 0.0, _LIMITS[0]) else (middle, high)
+        half = (low + high) / 2
+        low, high = (low, half) if best(half, 0.0, _LIMITS[0]) else (half, high)
     for weight in _PRIOR_WEIGHTS:
         if chosen := best(high, weight, _LIMITS[1]):
             break
