@@ -31,7 +31,8 @@ _FOLDER = Path("paper")
 @app.callback()
 def show(context: typer.Context, folder: _Folder = _FOLDER) -> None:
     """List all tables and figures with the data they need, their run times and the available results."""
-    if context.invoked_subcommand is not None:
+    if context.invoked_subcommand is not None:  # which takes the folder as its default
+        context.default_map = {context.invoked_subcommand: {"folder": str(folder)}}
         return
     listed, full = exhibits(), Workshop(SCALES["full"], folder / "full")
     title_width, id_width = max(len(item.title) for item in listed), max(len(item.id) for item in listed)

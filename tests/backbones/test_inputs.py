@@ -177,7 +177,7 @@ class TestPredict:
 
     def test_before_training_nothing_is_known_but_the_error_is_still_a_sentence(self):
         model = rs.RandomSetNetwork(small_cnn(3, 8), rs.Budget.powerset(3))
-        with pytest.raises(ShapeError, match=r"cannot take these inputs.*\(3, 8, 8\).*batch dimension"):
+        with pytest.raises(ShapeError, match=r"cannot take these inputs.*\(3, 8, 8\).*samples first"):
             model.predict(torch.rand(3, 8, 8))
 
     def test_rows(self):
@@ -207,3 +207,23 @@ def test_invalid_arguments():
         Standardise([0.0], [0.0])
     with pytest.raises(ShapeError, match=r"\(2, 4\).*\(batch, 3, …\)"):
         Standardise(torch.zeros(3), torch.ones(3))(torch.zeros(2, 4))
+
+
+class TestAmbiguousLayouts:
+    """One prediction for each image, or an error: never another number of predictions."""
+
+    grey, colour = InputSpec.of(torch.rand(2, 1, 16, 16)), InputSpec.of(torch.rand(2, 3, 16, 16))
+
+    def test_one_colour_image_with_channels_last(self):
+        image = torch.rand(16, 16, 3)
+        assert self.grey.batched(image).shape == self.colour.batched(image).shape == (1, 3, 16, 16)
+
+    def test_flattened_images(self):
+        for spec, width in ((self.grey, 256), (self.colour, 768)):
+            with pytest.raises(ShapeError, match=rf"flattened; got inputs of shape \(4, {width}\)"):
+                spec.batched(torch.rand(4, width))
+
+    def test_four_grey_images_or_one_with_alpha(self):
+        assert self.grey.batched(torch.rand(4, 16, 16)).shape == (4, 1, 16, 16)
+        with pytest.raises(ShapeError, match="four grey images"):
+            self.colour.batched(torch.rand(4, 16, 16))

@@ -52,7 +52,7 @@ class TestDiscounted:
         assert familiarity(FAMILIAR) == "familiar"
 
     def test_the_limit_may_be_fitted(self, answer):
-        near = answer.discount(torch.tensor([0.98, 0.995]), familiar_from=0.99)
+        near = answer.discount(torch.tensor([0.98, 0.993]), familiar_from=0.99)
         assert near.familiar.tolist() == [False, True] == near.to_frame()["familiar"].tolist()
         assert near.explain(0).endswith("; unlike the training data: reliability 0.98, below 0.99")
         assert near.explain(1).endswith("; reliability 0.99")

@@ -187,7 +187,9 @@ class TestReliability:
             assert section["samples"] == len(inputs)
             assert section["mean"] == pytest.approx(expected.mean().item(), abs=1e-6)
             assert section["quantiles"]["50%"] == pytest.approx(expected.quantile(0.5).item(), abs=1e-6)
-            assert section["familiar"] == (expected >= 0.5).double().mean().item()
+            limit = float(found.reliability.familiar_from)
+            assert section["familiar"] == (expected >= limit).double().mean().item()
+            assert section["familiar_from"] == limit
         assert result["threshold"]["score"] == "1 - reliability"
         kept = 1 - found.predict(TEST[0]).reliability <= result["threshold"]["value"]
         assert result["threshold"]["kept"] == kept.double().mean().item()

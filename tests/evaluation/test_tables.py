@@ -28,7 +28,11 @@ def test_reliability():
     assert [row[0] for row in table.rows] == ["test (120)", "noise (50)"]
     shares = [f"{100 * row['familiar']:.2f} %" for row in result["reliability"].values()]
     assert [row[-1] for row in table.rows] == shares
-    sentence = f"a reliability of at least 0.5: {shares[0]} of the test inputs, {shares[1]} of noise."
+    limit = float(found.reliability.familiar_from)
+    sentence = (
+        f"Familiar are {shares[0]} of the test inputs, {shares[1]} of noise "
+        f"(with a reliability of at least {limit:.4g})."
+    )
     assert sentence in result.summary
 
 

@@ -5,11 +5,14 @@ import copy
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
+import randomset as rs
 from randomset import backbones
-from randomset.errors import RandomSetError
+from randomset.backbones.inputs import InputSpec
+from randomset.errors import RandomSetError, ShapeError
 from randomset.evaluation.robustness import attack_rows
 from randomset.models import FSVI, Ensemble, Epinet, LaplaceBridge, MCDropout, Softmax
 from randomset.models import load as load_model
@@ -64,7 +67,7 @@ class TestContract:
         first, second = make(name), make(name)
         with torch.no_grad():
             for tensor in second.state_dict().values():
-                tensor.add_(1.0) if tensor.is_floating_point() else None
+                tensor.mul_(0.5) if tensor.is_floating_point() else None
         assert not torch.equal(first.predict(X).probabilities, second.predict(X).probabilities)
         second.load_state_dict(first.state_dict())
         assert torch.equal(first.predict(X).probabilities, second.predict(X).probabilities)
@@ -202,3 +205,55 @@ def test_images_as_arrays(digit_images):
     model = Softmax(backbones.small_cnn(1, 8), 8, preprocess=None)
     as_array = model.predict(images.numpy())
     assert np.allclose(as_array.probabilities, model.predict(images).probabilities)
+
+
+class TestUnusualInputs:
+    """What is not a tensor is converted or refused with a sentence."""
+
+    @pytest.fixture
+    def model(self):
+        model = Softmax(nn.Flatten(), 3, in_features=4)
+        model.notes = InputSpec.of(torch.rand(30, 1, 2, 2)).to_notes()
+        return model
+
+    def test_lists_and_pictures(self, model):
+        images = torch.rand(3, 1, 2, 2)
+        expected = model.predict(images).probabilities
+        assert torch.allclose(model.predict(images.tolist()).probabilities, expected)
+        picture = Image.fromarray(np.full((2, 2), 255, "uint8"))
+        found = model.predict([picture, picture]).probabilities
+        assert torch.allclose(found, model.predict(torch.ones(2, 1, 2, 2)).probabilities)
+
+    @pytest.mark.parametrize(
+        "inputs", ["digits", ["a.png"], np.array([object()]), np.zeros((1, 1, 2, 2), complex)]
+    )
+    def test_no_numbers(self, model, inputs):
+        with pytest.raises(ShapeError, match="expected numbers; got"):
+            model.predict(inputs)
+
+    def test_wrong_types(self, model):
+        for inputs in ({"x": torch.rand(1, 1, 2, 2)}, torch.ones(1, 1, 2, 2, dtype=torch.bool)):
+            with pytest.raises(ShapeError, match="cannot take these inputs"):
+                model.predict(inputs)
+        with pytest.raises(ShapeError, match="differ in shape"):
+            model.predict([[1.0], [1.0, 2.0]])
+
+
+@pytest.mark.parametrize("random_set", [False, True])
+def test_logits_never_change_the_model(random_set):
+    backbone = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.5))
+    model = (
+        rs.RandomSetNetwork(backbone, rs.Budget.powerset(3), in_features=8)
+        if random_set
+        else Softmax(backbone, 3, in_features=8)
+    )
+    inputs = torch.rand(6, 4)
+    logits = model.train().as_logits()
+    assert model.training
+    assert not logits.training
+    mean = backbone[1].running_mean.clone()
+    first = logits.train()(inputs)
+    assert torch.equal(first, logits(inputs))
+    assert torch.equal(backbone[1].running_mean, mean)
+    assert model.training
+    assert backbone[2].training

@@ -60,8 +60,8 @@ def test_bars_show_the_reliability_of_a_discounted_prediction():
     answer = sample()
     name = answer.label_names[0]
     for reliability, words in (
-        (0.9, "familiar (reliability 0.90)"),
-        (0.1, "unlike the training data (reliability 0.10)"),
+        (0.9, "familiar: reliability 0.90"),
+        (0.1, "unlike the training data: reliability 0.10, below 0.50"),
     ):
         assert plot_bars(answer.discount(reliability)).get_suptitle() == f"predicted {name}; {words}"
     assert plot_bars(answer).get_suptitle() == f"predicted {name}"

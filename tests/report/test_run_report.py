@@ -86,10 +86,13 @@ def test_samples_show_their_reliability(measured, discounted):
     network, result, tested, unknown = discounted
     groups = {name: samples for name, _, samples in gallery_of(network, result, tested, unknown, count=3)}
     least = result.predictions["test"].reliability.sort().values[:3].tolist()
-    shown = [float(sample["reliability"].split()[-1].rstrip(")")) for sample in groups["Least familiar"]]
+    shown = [
+        float(sample["reliability"].split("reliability ")[1].split(",")[0])
+        for sample in groups["Least familiar"]
+    ]
     assert shown == pytest.approx(least, abs=0.0051)
     assert groups["bright: most certain"][0]["reliability"].startswith(
-        "unlike the training data (reliability 0.0"
+        "unlike the training data: reliability 0.0"
     )
     network, result, tested, unknown = measured
     groups = {name: samples for name, _, samples in gallery_of(network, result, tested, unknown, count=1)}

@@ -6,8 +6,10 @@ import multiprocessing
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
@@ -15,6 +17,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 from randomset.errors import RandomSetError, ShapeError
 
 __all__ = [
+    "as_array",
     "as_floating",
     "call_with",
     "cut_into_batches",
@@ -99,6 +102,36 @@ def moved(batch: Any, device: torch.device) -> Any:
     if isinstance(batch, (tuple, list)):
         return [moved(value, device) for value in batch]
     return batch
+
+
+def as_array(inputs: Any) -> Any:
+    """Convert data frames, lists of numbers and lists of pictures to arrays; refuse names and objects.
+
+    >>> as_array([[1, 2], [3, 4]])
+    array([[1, 2],
+           [3, 4]])
+    """
+    first = inputs
+    while isinstance(first, (list, tuple)) and first:
+        first = first[0]
+    named = isinstance(first, (str, bytes, Path))
+    pictures = hasattr(first, "__array_interface__") and hasattr(first, "mode")  # of Pillow
+    listed = isinstance(inputs, (list, tuple)) and (pictures or isinstance(first, (int, float, complex)))
+    framed = hasattr(inputs, "__array__") and not isinstance(inputs, (Tensor, np.ndarray))
+    if listed or framed:
+        try:
+            inputs = np.array(inputs)  # a copy: the array of a data frame may be read-only
+        except ValueError as error:
+            raise ShapeError("the inputs differ in shape", got=str(error).splitlines()[0]) from None
+    unusual = isinstance(inputs, np.ndarray) and inputs.dtype.kind in "OUSc"
+    if named or unusual:
+        raise ShapeError(
+            "expected numbers",
+            got=type(first).__name__ if named else f"an array of {inputs.dtype}",
+            expected="a tensor, an array, a data set or a loader",
+            remedy="Files and texts are read by `randomset predict`, rs.Run(…).predict and load_source",
+        )
+    return inputs
 
 
 def as_floating(inputs: Any, dtype: torch.dtype) -> Any:

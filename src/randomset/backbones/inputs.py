@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -120,10 +121,24 @@ class InputSpec:
 
     def batched(self, inputs: Tensor) -> Tensor:
         """Add a missing batch or channel dimension, and move channels first: a view, without a copy."""
-        images = self.kind == "images"
-        if images and inputs.dim() == 2:  # one grey image
-            inputs = inputs[None]
-        if inputs.dim() == len(self.shape) and not self.tokens:
+        images, given = self.kind == "images", tuple(inputs.shape)
+        if images and inputs.dim() == 2:
+            if given[1] == math.prod(self.shape):
+                raise ShapeError(
+                    "the images are flattened", got=f"inputs of shape {given}", expected=self.expected
+                )
+            inputs = inputs[None]  # one grey image
+        channels_last = images and min(given[:2] or (0,)) > 4 and given[-1] in (1, 3, 4)
+        if images and inputs.dim() == 3 and channels_last and self.shape[-1] not in (1, 3, 4):
+            inputs = inputs.permute(2, 0, 1)[None]  # one image, channels last
+        elif inputs.dim() == len(self.shape) and not self.tokens:
+            if images and self.shape[0] == 3 and len(inputs) == 4:
+                raise ShapeError(
+                    "one image with four channels, or four grey images?",
+                    got=f"inputs of shape {given}",
+                    expected=self.expected,
+                    remedy="Add a dimension: inputs[None] for one image, inputs[:, None] for several",
+                )
             is_batch = images and self.shape[0] == 1 and len(inputs) > 1  # grey images without a channel
             inputs = inputs[:, None] if is_batch else inputs[None]
         if images and inputs.dim() == 4:

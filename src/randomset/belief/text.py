@@ -84,7 +84,8 @@ def explanation(sample: RandomSet, top: int) -> str:
         if m >= 0.005 or i == 0
     ]
     parts, unlike = [", ".join(shown)], sample.is_discounted and not bool(sample.familiar)
-    on_theta = unlike and int(order[0]) == len(budget) - 1
+    discount = 1 - sample.reliability.item()
+    on_theta = unlike and int(order[0]) == len(budget) - 1 and discount > mass[0] / 2
     if on_theta:
         parts = [f"{shown[0]}: unlike the training data", ", ".join(shown[1:])]
     lower, upper = sample.lower[label].item(), sample.upper[label].item()

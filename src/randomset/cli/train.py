@@ -89,7 +89,7 @@ def train(
     reliability: Annotated[
         str,
         typer.Option(
-            help="discount predictions unlike the training data: auto, neighbours, gaussians or none"
+            help="discounting of inputs unlike the training data: auto, neighbours, gaussians or none"
         ),
     ] = "auto",
     validation: Annotated[

@@ -94,7 +94,7 @@ def summary_of(numbers: dict[str, Any]) -> list[str]:
             for name, row in numbers["reliability"].items()
         )
         limit = _familiar_from(numbers["reliability"])
-        lines.append(f"Familiar, with a reliability of at least {limit:.4g}: {', '.join(shares)}.")
+        lines.append(f"Familiar are {', '.join(shares)} (with a reliability of at least {limit:.4g}).")
     if threshold is not None:
         kept, stopped = _share(threshold["kept"]), threshold["detected"]
         lines.append(
@@ -181,8 +181,9 @@ def _reliability(section: dict[str, Any]) -> Table:
     )
     columns = ("inputs", "mean", *(f"{q[:-1]} % quantile" for q in quantiles), "familiar")
     note = (
-        "How well the training data support the predictions, which are discounted by it. Inputs count as "
-        f"familiar from {_familiar_from(section):.4g} on, and as unlike the training data below."
+        "How well the training data support the predictions, which are discounted by it. Inputs with a "
+        f"reliability of at least {_familiar_from(section):.4g} count as familiar, the others as unlike the "
+        "training data."
     )
     return Table("Reliability", columns, rows, note)
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from randomset._core.batches import (
+    as_array,
     as_floating,
     call_with,
     cut_into_batches,
@@ -203,8 +204,7 @@ class Classifier(nn.Module):
         are those of `predict_batch`.
         """
         spec = self.input_spec
-        if hasattr(inputs, "__array__") and not isinstance(inputs, (Tensor, np.ndarray)):
-            inputs = np.array(inputs)  # of a data frame, whose own array may be read-only
+        inputs = as_array(inputs)
         if spec is not None and isinstance(inputs, (Tensor, np.ndarray)):
             inputs = spec.batched(torch.as_tensor(inputs))
         batches, total, home = cut_into_batches(inputs, batch_size)
@@ -231,13 +231,13 @@ class Classifier(nn.Module):
             return self.predict_batch(inputs, **options)
         except torch.OutOfMemoryError:
             raise
-        except RuntimeError as error:  # torch's own messages on shapes and types
+        except (RuntimeError, TypeError) as error:  # torch's own messages on shapes and types
             shape = tuple(inputs.shape) if isinstance(inputs, Tensor) else type(inputs).__name__
             raise ShapeError(
                 "the model cannot take these inputs",
                 got=f"a batch of shape {shape} ({str(error).splitlines()[0]})",
                 expected="" if spec is None else spec.expected,
-                remedy="Add a batch dimension to a single input" if spec is None else "",
+                remedy="Check the layout: samples first, then channels" if spec is None else "",
             ) from error
 
     def predict_batch(self, inputs: Any) -> Prediction | RandomSet:
@@ -246,7 +246,7 @@ class Classifier(nn.Module):
 
     def as_logits(self) -> LogProbabilities:
         """Return a module in evaluation mode whose outputs are log-probabilities (B × N)."""
-        return LogProbabilities(self).eval()
+        return LogProbabilities(self)
 
     def objectives(self) -> dict[str, Objective]:
         """Return per-sample losses that an attack can increase, by name: (inputs, labels) → (B)."""
@@ -349,13 +349,26 @@ class Classifier(nn.Module):
 
 
 class LogProbabilities(nn.Module):
-    """A classifier whose output is log p (B × N): its softmax is what the classifier predicts."""
+    """A classifier whose output is log p (B × N): its softmax is what the classifier predicts.
+
+    It shares the modules of the classifier, and always runs them in evaluation mode.
+    """
 
     def __init__(self, model: Classifier) -> None:
         super().__init__()
         self.model = model
+        self.training = False
+
+    def train(self, mode: bool = True) -> LogProbabilities:
+        """Stay in evaluation mode, and leave the mode of the shared modules alone."""
+        return self
 
     def forward(self, *inputs: Any, **named: Any) -> Tensor:
         """Return log-probabilities (B × N)."""
-        p = self.model.probabilities(self.model(*inputs, **named))
+        with evaluating(self.model):
+            p = self.probabilities(*inputs, **named)
         return p.clamp_min(torch.finfo(p.dtype).tiny).log()
+
+    def probabilities(self, *inputs: Any, **named: Any) -> Tensor:
+        """Return the probabilities (B × N) of a batch."""
+        return self.model.probabilities(self.model(*inputs, **named))

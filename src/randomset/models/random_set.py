@@ -233,7 +233,7 @@ class RandomSetNetwork(Classifier):
         >>> torch.allclose(network.as_logits()(x).softmax(-1), network.predict(x).pignistic)
         True
         """
-        return _PignisticLogits(self, calibrated).eval()
+        return _PignisticLogits(self, calibrated)
 
     def objectives(self) -> dict[str, Objective]:
         """Return the paper's loss, the same loss clipped as in the authors' code, and the belief logits."""
@@ -341,11 +341,10 @@ class _PignisticLogits(LogProbabilities):
         super().__init__(network)
         self.calibrated = calibrated
 
-    def forward(self, *inputs: Any, **named: Any) -> Tensor:
-        """Return log BetP (B × N)."""
+    def probabilities(self, *inputs: Any, **named: Any) -> Tensor:
+        """Return BetP (B × N)."""
         network: Any = self.model
-        betp = network.answer(network.features(*inputs, **named), calibrated=self.calibrated).pignistic
-        return betp.clamp_min(torch.finfo(betp.dtype).tiny).log()
+        return network.answer(network.features(*inputs, **named), calibrated=self.calibrated).pignistic
 
 
 class _SoftmaxCounterpart(nn.Module):

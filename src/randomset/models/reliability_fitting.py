@@ -19,6 +19,7 @@ from randomset._core.batches import (
     progress_bar,
     split_batch,
 )
+from randomset.belief.text import FAMILIAR
 from randomset.errors import LabelError, RandomSetError
 from randomset.models.reliability import MAX_ROWS, Reliability, check_reliability, stratified
 from randomset.models.temperature import MAX_CHANGED, label_shares, measured
@@ -54,7 +55,7 @@ _IMPRECISION = 10.0
 or more: see `benchmarks.coverage`."""
 
 _KNOWN = 0.95
-"""The share of known inputs to be called familiar."""
+"""The share of known inputs to be called familiar, unless most of their mass is discounted."""
 
 _SAMPLES = 4
 """Training samples to fit the Gaussians to, as a multiple of those in the bank."""
@@ -146,8 +147,9 @@ def fit_reliability(
     logits = logits.double()
     before = measured(network.random_set(logits).pignistic, target)
     after, reliability = _choose(fitted, fitted.distances(features).double(), network, logits, target, counts)
-    fitted.familiar_from.copy_(reliability.quantile(1 - _KNOWN, interpolation="lower"))
-    network.reliability = fitted.to(network.device)
+    limit = reliability.quantile(1 - _KNOWN, interpolation="lower")
+    fitted.familiar_from.copy_(limit.clamp_min(FAMILIAR))
+    network.reliability = fitted.to(network.device).eval()
     return ReliabilityReport(
         *(kind, len(fitted.bank), len(features), float(reliability.mean())),
         familiar_from=float(fitted.familiar_from),

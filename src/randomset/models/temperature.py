@@ -135,7 +135,7 @@ def calibrate_random_set(
     if changed > max(MAX_CHANGED[0], MAX_CHANGED[1] * len(logits)):
         refused, chosen = changed, fitted(PignisticTemperature, 1)
         after = chosen.random_set(logits, operators)
-    network.calibration = chosen
+    network.calibration = None if chosen is None else chosen.eval()
     return calibration_report(
         type(chosen).__name__, chosen.temperature.tolist(), before.pignistic, after.pignistic, target, refused
     )

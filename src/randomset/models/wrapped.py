@@ -210,7 +210,7 @@ class WrappedClassifier(RandomSetNetwork):
             )
         before = self.random_set(logits).pignistic
         temperature = softmax_temperature(logits, target)
-        self.calibration = SoftmaxTemperature(temperature).to(self.device)
+        self.calibration = SoftmaxTemperature(temperature).to(self.device).eval()
         after = self.random_set(logits).pignistic
         return calibration_report("SoftmaxTemperature", [temperature], before, after, target)
 

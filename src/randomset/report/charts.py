@@ -98,17 +98,19 @@ def curves(page: Page, scores: Mapping[str, tuple[NDArray[Any], NDArray[Any]]]) 
 
 def familiarity(page: Page, result: Evaluation) -> str:
     """Chart the distribution of the reliability of test and unknown inputs, and the limit of the familiar."""
-    series, notes, limit = {}, {}, FAMILIAR
+    series, notes, limit, lowest = {}, {}, FAMILIAR, 1.0
     for name, found in result["reliability"].items():
         limit = found.get("familiar_from", FAMILIAR)
         values = np.sort(1 - scores_of(result, name, "1 - reliability"))
+        lowest = min(lowest, limit, float(np.quantile(values, 0.01)))
         below = 100 * np.arange(1, len(values) + 1) / len(values)
         shown = "test inputs" if name == "test" else name
         series[shown] = _thinned(np.r_[0, values, 1], np.r_[0, below, 100])
         notes[shown] = f"{100 * found['familiar']:.1f} % familiar"
+    x_range = [max(0.0, 1 - 1.1 * (1 - lowest)), 1]
     return page.chart(
         "Share of inputs with at most a given reliability", "reliability", "share of inputs, %", series,
-        notes=notes, aids=[[[limit, 0], [limit, 100]]], x_range=[0, 1], y_range=[0, 100],
+        notes=notes, aids=[[[limit, 0], [limit, 100]]], x_range=x_range, y_range=[0, 100],
     )  # fmt: skip
 
 
