@@ -414,3 +414,10 @@ class TestLeastCommitted:
         found = least_committed_mass(p, budget)
         assert found[:, -1].tolist() == pytest.approx((5000 * p.amin(1)).tolist())
         torch.testing.assert_close(found[:, :-1], p - p.amin(1, keepdim=True))
+
+    def test_operators_of_a_network_in_half_precision(self):
+        budget = Budget.from_sets([set(range(900))], 1000)
+        operators = BudgetOperators(budget).half()
+        p = torch.linspace(1, 2, 1000, dtype=torch.float64).flip(0)
+        p = p / p.sum()
+        assert least_committed_mass(p, operators)[-2].item() == pytest.approx(900 * (p[899] - p[900]).item())

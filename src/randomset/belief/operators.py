@@ -56,6 +56,8 @@ class BudgetOperators(nn.Module):
     members: Tensor
     fingerprint: Tensor
     sizes: Tensor
+    last_rank: Tensor
+    rank_sums: Tensor
 
     def __init__(self, budget: Budget, *, identify: bool = True) -> None:
         super().__init__()
@@ -72,6 +74,8 @@ class BudgetOperators(nn.Module):
         owner = torch.repeat_interleave(sizes)
         member = torch.tensor([c for focal in budget.sets for c in focal])
         self.register_buffer("sizes", sizes.int(), persistent=False)
+        self.register_buffer("last_rank", sizes - 1, persistent=False)  # see least_committed_mass
+        self.register_buffer("rank_sums", sizes * (sizes - 1) // 2, persistent=False)
         # N, then the sets beyond the singletons, each terminated by −1.
         flat = [n, *(c for focal in budget.sets[n:] for c in (*focal, -1))]
         self.register_buffer("members", torch.tensor(flat, dtype=torch.int32), identify)

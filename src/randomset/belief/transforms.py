@@ -104,14 +104,11 @@ def least_committed_mass(probabilities: Tensor, budget: Budget | BudgetOperators
     count = operators.budget.num_classes
     check_last(probabilities, count, "probabilities", "one per class")
     ranked, order = probabilities.sort(-1, descending=True)
-    numbers = torch.arange(1, count + 1, device=ranked.device, dtype=ranked.dtype)
-    nested = (ranked - torch.nn.functional.pad(ranked[..., 1:], (0, 1))) * numbers
+    steps = ranked - torch.nn.functional.pad(ranked[..., 1:], (0, 1))
     # A set has the likeliest classes if their ranks 0, 1, … sum to the smallest possible number.
-    exact = torch.float64 if count > _MAX_RANKS else torch.float32
-    ranks = over_sets(operators.sum_per_set, order.argsort(-1).to(exact), operators.footprint)
-    sizes = operators.sizes.long()
-    smallest = (sizes * (sizes - 1) / 2).to(exact)
-    mass = torch.where(ranks == smallest, nested[..., sizes - 1], torch.zeros_like(nested[..., :1]))
+    ranks = order.argsort(-1).to(torch.float64 if count > _MAX_RANKS else torch.float32)
+    nested = over_sets(operators.sum_per_set, ranks, operators.footprint) == operators.rank_sums
+    mass = nested * steps[..., operators.last_rank] * operators.sizes
     shared = over_sets(partial(operators.sum_per_class, shared=True), mass, operators.footprint)
     rest = (probabilities - shared).clamp_min(0)
     return mass + torch.nn.functional.pad(rest, (0, mass.shape[-1] - count))
