@@ -10,6 +10,7 @@ import torch
 import randomset as rs
 from randomset import backbones
 from randomset.data import load_source
+from randomset.errors import FileFormatError, RandomSetError
 from randomset.models import Softmax, load
 from tests.commands import run, run_here
 from tests.serving.conftest import served
@@ -66,7 +67,7 @@ class TestWrap:
     def test_export(self, folder):
         out = run("export", "run", cwd=folder)
         assert out.returncode == 0, out.stderr
-        assert "reliability, known" in out.stdout
+        assert "reliability, familiar, known" in out.stdout
         assert float(out.stdout.split("within ")[1].split()[0]) < 1e-5
 
     def test_serve(self, folder):
@@ -134,7 +135,7 @@ class TestMistakes:
         ("arguments", "message"),
         [
             (("model",), "no source was given; expected labelled data"),
-            (("nothing", "three.npz"), "no model found; got nothing"),
+            (("nothing", "three.npz"), "no such classifier; got nothing"),
             (("timm:resnet50", "three.npz"), "returns features, not the logits of your classes"),
             (("model", "four.npz"), "the data contain an unknown class; got d"),
             (("model", "three.npz", "--reliability", "magic"), "unknown kind of reliability; got magic"),
@@ -166,3 +167,14 @@ class TestMistakes:
         assert code == 2
         assert "a random-set network already" in error
         shutil.rmtree(folder / "x", ignore_errors=True)
+
+
+def test_what_is_missing_comes_first(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "wrapped").mkdir()
+    (tmp_path / "wrapped" / "config.json").write_text("{}")
+    with pytest.raises(FileFormatError, match=r"no such classifier; got .*nothere"):
+        rs.Run.wrap("nothere", "wrapped")
+    (tmp_path / "here").mkdir()
+    with pytest.raises(RandomSetError, match="needs a reliability; got none"):
+        rs.Run.wrap("here", "new", reliability="none")

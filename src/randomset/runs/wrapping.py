@@ -20,6 +20,7 @@ from randomset.errors import FileFormatError, RandomSetError
 from randomset.models import load as load_model
 from randomset.models import wrap
 from randomset.models.base import Classifier
+from randomset.models.reliability import check_reliability
 from randomset.runs.data import TOKENIZER, NetworkInputs
 from randomset.runs.training import cleanup, clock, finish_run
 from randomset.training.config import TrainConfig
@@ -43,6 +44,10 @@ def wrap_run(
 ) -> None:
     """Implement `Run.wrap`, with the same arguments."""
     _check_folders(base, out)
+    if check_reliability(reliability) == "none":
+        raise RandomSetError(
+            "a wrapped classifier needs a reliability", got="none", expected="auto, neighbours or gaussians"
+        )
     model = load_model(base)
     load = NetworkInputs(model, base, strict, text_column)
     columns = {"label_column": label_column, "text_column": text_column}
@@ -87,6 +92,10 @@ def _check_folders(base: Path, out: Path) -> None:
             expected="the run folder of a softmax network",
             remedy=f"Train one first: randomset train SOURCE --method softmax --backbone {base}; or wrap a "
             "classifier in Python: randomset.wrap(classifier, train, val)",
+        )
+    if not base.exists():
+        raise FileFormatError(
+            "no such classifier", got=str(base), expected="the run folder of a softmax network"
         )
     if (out / "config.json").exists():
         raise FileFormatError(
