@@ -154,12 +154,12 @@ class TestBrowser:
         texts = view.locator(".sample").all_inner_texts()
         assert len(texts) == 2 * 6  # with the least familiar ones
         lines = [
-            re.search(r"(familiar|unlike the training data) \(reliability ([\d.]+)\)", text) for text in texts
+            re.search(r"(familiar|unlike the training data): reliability ([\d.]+)", text) for text in texts
         ]
+        limit = result["reliability"]["test"]["familiar_from"]
         for line in lines:
             assert line
-            rounded = line[2] == "0.50"  # may be either
-            assert rounded or (float(line[2]) > 0.5) == (line[1] == "familiar")
+            assert abs(float(line[2]) - limit) < 0.0051 or (float(line[2]) > limit) == (line[1] == "familiar")
         assert {line[1] for line in lines[-4:] if line} == {"unlike the training data"}
         assert view.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
 

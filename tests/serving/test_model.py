@@ -87,12 +87,14 @@ def test_a_network_with_a_reliability(tmp_path):
     network.fit_reliability((inputs, torch.arange(200) % 3), (inputs[:50], torch.arange(50) % 3))
     noted(network, (4,), classes=["a", "b", "c"]).save(tmp_path)
     with served(tmp_path) as client:
-        assert client.get("/model").json()["reliability"] == {"kind": "auto", "familiar": 0.5}
+        about = client.get("/model").json()["reliability"]
+        assert about == {"kind": "auto", "familiar_from": network.predict(inputs).familiar_from}
         reply = client.post("/predict", json={"inputs": [inputs[0].tolist(), [90.0] * 4]})
     found = [answer["reliability"] for answer in reply.json()["predictions"]]
     expected = network.predict(torch.stack((inputs[0], torch.full((4,), 90.0)))).reliability
     assert found == pytest.approx(expected.tolist(), abs=1e-5)
     assert found[1] < 0.1
+    assert [answer["familiar"] for answer in reply.json()["predictions"]][1] is False
 
 
 def test_features_and_a_baseline(tmp_path):

@@ -228,12 +228,14 @@ def test_verdicts(browser, tmp_path, reliability):
     with started("run", tmp_path) as (_, address):
         page = browser.new_page()
         page.goto(address)
+        limit = f" ({answer.familiar_from:.3f} or more for 95 % of known inputs)"
         for row, r, entropy in zip(rows.tolist(), answer.reliability, answer.entropy, strict=True):
             page.fill("#text", "")
             page.wait_for_selector("#answer .hint")
             page.fill("#text", " ".join(map(str, row)))
             settled(page)
-            familiar = [f"{'familiar' if r >= 0.5 else 'unlike the training data'}: reliability {r:.2f}"]
+            word = "familiar" if r >= answer.familiar_from else "unlike the training data"
+            familiar = [f"{word}: reliability {r:.3f}{limit}"]
             accepted = "accepted: entropy within 2.5" if entropy <= 2.5 else "rejected: entropy above 2.5"
             found = page.locator("#answer .badge").all_inner_texts()
             assert found == [*(familiar if reliability else []), accepted]

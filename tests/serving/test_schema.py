@@ -17,5 +17,5 @@ def test_openapi_describes_the_reliability(images):
     replies = client.get("/openapi.json").json()["paths"]["/predict"]["post"]["responses"]
     item = replies["200"]["content"]["application/json"]["schema"]["properties"]["predictions"]["items"]
     assert item["properties"]["reliability"]["type"] == "number"
-    assert "unlike the training data" in item["properties"]["reliability"]["description"]
+    assert "unlike the training data" in item["properties"]["familiar"]["description"]
     assert "reliability" not in item["required"]  # only some models have one
