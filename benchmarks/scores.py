@@ -1,9 +1,9 @@
 """Compare scores for detecting errors and unknown inputs; does the credal width add to the entropy?
 
 Uses the evaluations of `reproduction`, training and measuring what is missing, and adds random-set networks
-initialised with the softmax network that chose their sets ("from-first"). The last table compares only inputs
-of nearly equal entropy (40 quantile bins): how often does the wrong or unknown input have the higher score?
-One half means that the score adds nothing.
+that start from the softmax network which chose their sets ("trained-once"). The last table compares only
+inputs of nearly equal entropy (40 quantile bins): how often does the wrong or unknown input have the higher
+score? One half means that the score adds nothing.
 
 Run: python -m reproduction run table-2, the same for table-1, then python -m benchmarks.scores
 """
@@ -27,7 +27,7 @@ from reproduction.scales import METHODS
 
 Floats = NDArray[np.float64]
 SCORES = ("entropy", "1 - maximum", "credal width", "non-specificity")
-TITLES = {**METHODS, "from-first": "RS-NN, from first"}
+TITLES = {**METHODS, "trained-once": "RS-NN, trained once"}
 
 
 def auroc_at_equal(positive: NDArray[np.bool_], score: Floats, level: Floats, parts: int = 40) -> float:
@@ -67,7 +67,7 @@ def main() -> None:
     parser.add_argument("--scale", default="cpu", choices=list(SCALES))
     parser.add_argument("--seeds", type=int)
     parser.add_argument("--data", default="mnist,cifar10,intel")
-    parser.add_argument("--methods", default="rsnn,from-first,softmax,ensemble")
+    parser.add_argument("--methods", default="rsnn,trained-once,softmax,ensemble")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     shop = Workshop(SCALES[arguments.scale], arguments.folder / arguments.scale, arguments.seeds)
@@ -76,7 +76,9 @@ def main() -> None:
     known: dict[tuple[str, str], list[Evaluation]] = {}
     for data in arguments.data.split(","):
         for method in arguments.methods.split(","):
-            own: dict[str, Any] = {"from_first": True} if method == "from-first" else {"method": method}
+            own: dict[str, Any] = {"method": method}
+            if method == "trained-once":
+                own = {"from_scratch": False}
             known[data, method] = shop.evaluations(data, **own)
             for result in known[data, method]:
                 for name, positive, score in detection_tasks(result):

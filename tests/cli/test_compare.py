@@ -73,10 +73,10 @@ class TestComparison:
 
     def test_runs_with_another_start_are_rejected(self, compared):
         folder, _ = compared
-        out = run("compare", "digits", *self.OPTIONS, "--epochs", 1, "--from-first", cwd=folder)
+        out = run("compare", "digits", *self.OPTIONS, "--epochs", 1, "--from-scratch", cwd=folder)
         assert out.returncode == 2
-        assert "from_first False instead of True" in " ".join(out.stderr.split())
-        alone = ("--methods", "softmax", "--seeds", 1, "--epochs", 1, "--from-first", "--no-figures")
+        assert "from_scratch False instead of True" in " ".join(out.stderr.split())
+        alone = ("--methods", "softmax", "--seeds", 1, "--epochs", 1, "--from-scratch", "--no-figures")
         out = run("compare", "digits", *alone, "--out", "plain", cwd=folder)  # others have no such start
         assert out.returncode == 0, out.stderr
 

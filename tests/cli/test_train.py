@@ -103,14 +103,14 @@ class TestTrain:
         again = run("train", "--out", "cut", "--resume", cwd=folder)
         assert "trained already" in again.stdout
 
-    def test_starting_from_the_first_network(self, tmp_path):
+    def test_a_network_trained_from_scratch(self, tmp_path):
         Budget.from_sets([("3", "8")], [str(digit) for digit in range(10)]).save(tmp_path / "own.json")
-        options = ("--budget", "own.json", "--from-first", "--epochs", 1, "--out", "run")
+        options = ("--budget", "own.json", "--from-scratch", "--epochs", 1, "--out", "run")
         out = run("train", "digits", *options, cwd=tmp_path)
         assert out.returncode == 0, out.stderr
-        assert "Training a plain network" in out.stdout  # although the sets are known
-        assert (tmp_path / "run" / "first" / "metrics.csv").exists()
-        assert json.loads((tmp_path / "run" / "config.json").read_text())["config"]["from_first"] is True
+        assert "Training a plain network" not in out.stdout  # since the sets are known
+        assert not (tmp_path / "run" / "first").exists()
+        assert json.loads((tmp_path / "run" / "config.json").read_text())["config"]["from_scratch"] is True
 
     def test_a_configuration_is_printed_and_used(self, trained):
         folder, _ = trained
@@ -165,7 +165,7 @@ MISTAKES = {
     "bad shares": (["train", "digits", "--validation", "0.6", "--test", "0.5"], "no samples are left"),
     "bad epochs": (["train", "digits", "--epochs", "0"], "epochs"),
     "no first network": (
-        ["train", "digits", "--from-first", "--method", "softmax"],
+        ["train", "digits", "--from-scratch", "--method", "softmax"],
         "only for random-set networks",
     ),
     "no run": (["train", "--resume"], "no run to resume"),

@@ -22,11 +22,21 @@ class TestCalibrations:
             BeliefTemperature([2.0, 3.0, 9.0]).random_set(logits, model.operators).mass, found.mass
         )
 
-    def test_a_probability_has_one_temperature(self):
+    def test_a_probability_has_one_temperature_and_the_beliefs_another(self):
         with pytest.raises(
-            RandomSetError, match=r"single temperature for BetP; got \[1\.0, 2\.0, 3\.0\].*BeliefTemperature"
+            RandomSetError, match=r"one temperature for BetP.*; got \[1\.0, 2\.0, 3\.0\].*BeliefTemperature"
         ):
             PignisticTemperature([1, 2, 3])
+
+    def test_the_first_of_two_temperatures_divides_the_beliefs(self):
+        model = network().eval()
+        logits = model(FEATURES)
+        both = PignisticTemperature([2.0, 0.7]).random_set(logits, model.operators)
+        one = PignisticTemperature(0.7).random_set(logits / 2, model.operators)
+        assert torch.equal(both.mass, one.mass)
+        assert not torch.allclose(
+            both.mass, PignisticTemperature(0.7).random_set(logits, model.operators).mass
+        )
 
     @pytest.mark.parametrize("temperature", [0.3, 1.0, 1.5, 8.0])
     def test_the_order_of_the_classes_is_kept(self, temperature):

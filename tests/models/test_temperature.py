@@ -133,9 +133,10 @@ class TestCalibration:
         one = calibrate(trained, digits[1])
         several = calibrate(trained, digits[1], per_cardinality=True)
         assert several.nll[1] <= one.nll[1] + 1e-6
-        assert len(several.temperature) in (1, 3)
+        assert len(several.temperature) in (1, 2, 3)
 
-    def test_the_class_order_is_kept_if_predictions_would_change(self):
+    def test_the_class_order_is_kept_if_predictions_would_change(self, monkeypatch):
+        monkeypatch.setattr("randomset.models.temperature.MAX_CHANGED", (0, 0.0))
         # The inputs are the logits. They are sure of themselves and right half of the time.
         model = rs.RandomSetNetwork(nn.Identity(), rs.Budget.powerset(4), in_features=15)
         model.head.layers[-1].weight.data = torch.eye(15)
@@ -147,7 +148,8 @@ class TestCalibration:
         )
         report = calibrate(model, TensorDataset(logits, labels))
         assert report.refused is not None
-        assert report.refused > 5
+        assert report.refused > 0
+        assert len(report.temperature) == 1
         assert report.kind == "PignisticTemperature"
         assert report.changed == 0
         assert report.accuracy[0] == report.accuracy[1]

@@ -15,19 +15,61 @@ from randomset.training import TrainConfig
 from tests.training.conftest import BUDGET, quick
 
 
-class TestFromFirst:
+class TestPhases:
+    def test_half_of_the_epochs_are_for_the_plain_network(self):
+        plain, rest = TrainConfig(epochs=9).phases(1000)
+        assert (plain.epochs, rest.epochs) == (4, 5)
+        assert (plain.learning_rate, plain.backbone_share) == (3e-3, 1)
+        assert rest.learning_rate == pytest.approx(9e-3)  # of the head
+        assert rest.learning_rate * rest.backbone_share == pytest.approx(3e-3)
+        plain, rest = TrainConfig(epochs=9, first_epochs=7).phases(1000)
+        assert (plain.epochs, rest.epochs) == (7, 2)
+        assert [part.epochs for part in TrainConfig(epochs=1).phases(1000)] == [1, 1]
+
     @pytest.mark.parametrize(
-        ("change", "message"),
-        [
-            ({"freeze": True, "weights": "default"}, "got from_first with freeze"),
-            ({"method": "softmax"}, "got from_first with the method softmax"),
-            ({"from_first": "yes"}, "from_first must be true or false; got yes"),
-        ],
-        ids=["frozen", "baseline", "text"],
+        "change",
+        [{"from_scratch": True}, {"recipe": "paper"}, {"freeze": True, "weights": "default"}],
+        ids=str,
     )
-    def test_from_first_needs_a_plain_network(self, change, message):
-        with pytest.raises(RandomSetError, match=message):
-            TrainConfig(**{"from_first": True, **change}).checked()
+    def test_training_from_scratch_has_all_epochs_twice(self, change):
+        plain, rest = TrainConfig(epochs=9, **change).phases(1000)
+        assert (plain.epochs, rest.epochs, rest.backbone_share) == (9, 9, 1)
+
+    def test_the_likelihood_has_no_weight_in_the_paper(self):
+        assert TrainConfig().likelihood_weight == 0.3
+        assert TrainConfig(from_scratch=True).likelihood_weight == 0
+        assert TrainConfig(recipe="paper").likelihood_weight == 0
+        assert TrainConfig(from_scratch=True, gamma=1).likelihood_weight == 1
+
+    def test_no_epochs_left(self):
+        with pytest.raises(RandomSetError, match="no epochs are left to train with sets; got 5 of 5"):
+            TrainConfig(epochs=5, first_epochs=5).checked()
+        assert TrainConfig(epochs=5, first_epochs=5, from_scratch=True).checked()
+        with pytest.raises(RandomSetError, match="from_scratch must be true or false; got yes"):
+            TrainConfig(from_scratch="yes").checked()
+
+    @pytest.mark.parametrize(
+        ("stored", "expected"),
+        [
+            ({}, {"from_scratch": True, "first_epochs": None}),
+            ({"from_first": False, "first_epochs": 3}, {"from_scratch": True, "first_epochs": 3}),
+            ({"from_first": True}, {"from_scratch": False, "first_epochs": 30, "epochs": 60}),
+            (
+                {"from_first": True, "epochs": 8, "first_epochs": 2},
+                {"from_scratch": False, "first_epochs": 2, "epochs": 10},
+            ),
+            ({"method": "softmax", "from_first": False}, {"from_scratch": False}),
+        ],
+        ids=str,
+    )
+    def test_runs_of_earlier_versions_are_described_as_they_were_trained(self, tmp_path, stored, expected):
+        TrainConfig().save(tmp_path / "config.json")
+        content = json.loads((tmp_path / "config.json").read_text())
+        del content["config"]["from_scratch"], content["config"]["gamma"]
+        content["config"] |= stored
+        (tmp_path / "config.json").write_text(json.dumps(content))
+        config = dataclasses.asdict(TrainConfig.load(tmp_path))
+        assert {name: config[name] for name in expected} == expected
 
 
 class TestConfiguration:

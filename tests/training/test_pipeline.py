@@ -56,7 +56,7 @@ class TestStages:
         caplog.set_level("INFO", "randomset.training")
         again = train(QUICK, *digit_images, out=tmp_path / "part", resume=True)
         assert caplog.records[0].getMessage().startswith("Resuming with Budget")
-        assert again.first is None
+        assert again.first is not None  # read again, since the head was fitted to its features
         for name, tensor in whole.state_dict().items():
             assert torch.equal(tensor, again.model.state_dict()[name])
 
@@ -68,7 +68,7 @@ class TestStages:
 
 
 @pytest.mark.slow
-class TestFromFirst:
+class TestFromPlain:
     @pytest.mark.parametrize("table", [False, True])
     @pytest.mark.parametrize("given", [False, True], ids=["chosen", "given budget"])
     def test_the_network_starts_where_the_first_one_ended(self, digit_images, monkeypatch, table, given):
@@ -82,7 +82,7 @@ class TestFromFirst:
         inputs, labels, classes = digit_images
         inputs = inputs.flatten(1) if table else inputs
         budget = Budget.from_sets([{"1", "7"}], classes) if given else None
-        result = train(dataclasses.replace(QUICK, from_first=True), inputs, labels, classes, budget=budget)
+        result = train(QUICK, inputs, labels, classes, budget=budget)
         assert result.plain is not None
         ended = {
             name: tensor for name, tensor in result.plain.state_dict().items() if name.startswith("backbone.")
@@ -95,14 +95,50 @@ class TestFromFirst:
         ]
         assert moved  # the first network has learned something to start from
 
+    def test_the_head_starts_with_the_predictions_of_the_plain_network(self, digit_images, monkeypatch):
+        """On the training data, which it is fitted to: about as accurate, and mostly the same classes."""
+        starts = []
+
+        def fit(network, *data, **options):
+            starts.append(copy.deepcopy(network).eval())
+            return really_fit(network, *data, **options)
+
+        monkeypatch.setattr("randomset.training.pipeline.fit", fit)
+        inputs, labels, classes = digit_images
+        result = train(dataclasses.replace(QUICK, epochs=6), inputs, labels, classes)
+        plain, start = result.plain.predict(inputs).labels, starts[1].predict(inputs).labels
+        accuracy = [(found == labels).double().mean().item() for found in (plain, start)]
+        assert accuracy[1] > accuracy[0] - 0.02
+        assert (plain == start).double().mean() > 0.95
+
+    def test_one_history_has_both_phases(self, digit_images, tmp_path):
+        config = dataclasses.replace(QUICK, epochs=5, first_epochs=3)
+        result = train(config, *digit_images, (digit_images[0][:50], digit_images[1][:50]), out=tmp_path)
+        assert [(row["phase"], row["epoch"]) for row in result.fit.history] == [
+            (1, 1),
+            (1, 2),
+            (1, 3),
+            (2, 4),
+            (2, 5),
+        ]
+        steps = [row["step"] for row in result.fit.history]
+        assert steps == sorted(steps)
+        assert result.fit.planned == 5
+        assert result.fit.best["phase"] == 2  # its weights are those of the network
+        lines = (tmp_path / "metrics.csv").read_text().splitlines()
+        assert [line.split(",")[0] for line in lines] == ["phase", "1", "1", "1", "2", "2"]
+
+    def test_from_scratch_trains_two_networks(self, digit_images):
+        result = train(dataclasses.replace(QUICK, from_scratch=True), *digit_images)
+        assert [len(report.history) for report in (result.first, result.fit)] == [2, 2]
+
     def test_an_interruption_between_both_networks_changes_nothing(self, digit_images, tmp_path):
-        config = dataclasses.replace(QUICK, from_first=True)
-        whole = train(config, *digit_images, out=tmp_path / "whole")
+        whole = train(QUICK, *digit_images, out=tmp_path / "whole")
         place = tmp_path / "cut"
         place.mkdir()
         shutil.copytree(tmp_path / "whole" / "first", place / "first")
         shutil.copyfile(tmp_path / "whole" / "budget.json", place / "budget.json")
-        resumed = train(config, *digit_images, out=place, resume=True)
+        resumed = train(QUICK, *digit_images, out=place, resume=True)
         for name, tensor in whole.model.state_dict().items():
             assert torch.equal(tensor, resumed.model.state_dict()[name]), name
 

@@ -42,9 +42,8 @@ def compare(
     ] = "20",
     reliability: Annotated[str, typer.Option(help="as for `randomset train`")] = "auto",
     recipe: Annotated[str, typer.Option(help="fast, fast-head or paper")] = "fast",
-    from_first: Annotated[
-        bool,
-        typer.Option("--from-first", help="start the random-set network from the plain network's backbone"),
+    from_scratch: Annotated[
+        bool, typer.Option("--from-scratch", help="as for `randomset train`, for random-set networks")
     ] = False,
     epochs: Annotated[int | None, typer.Option(help="passes over the data")] = None,
     batch_size: Annotated[int | None, typer.Option(help="samples per step")] = None,
@@ -75,8 +74,9 @@ def compare(
 
     def configs_of(names: list[str]) -> list[TrainConfig]:
         def config(name: str, seed: int) -> TrainConfig:
-            own: dict[str, Any] = {"from_first": from_first and name == "rsnn"}
-            own |= {"reliability": reliability} if classifier_class(name).bounded else {}
+            own: dict[str, Any] = {}
+            if classifier_class(name).bounded:
+                own = {"reliability": reliability, "from_scratch": from_scratch}
             return TrainConfig(method=name, seed=seed, **own, **settings)
 
         return [config(name, seed) for seed in range(seeds) for name in names]

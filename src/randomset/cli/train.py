@@ -73,10 +73,19 @@ def train(
     ] = "fast",
     epochs: Annotated[int | None, typer.Option(help="passes over the data; default: the recipe's")] = None,
     first_epochs: Annotated[
-        int | None, typer.Option(help="the same for the plain network that computes features")
+        int | None,
+        typer.Option(
+            help="those for which a random-set network is a plain one, whose features choose the sets; "
+            "default: half"
+        ),
     ] = None,
-    from_first: Annotated[
-        bool, typer.Option("--from-first", help="start from the plain network's backbone")
+    from_scratch: Annotated[
+        bool,
+        typer.Option(
+            "--from-scratch",
+            help="as in the paper: train a plain network only to choose the sets, and the random-set network "
+            "from random weights",
+        ),
     ] = False,
     batch_size: Annotated[int | None, typer.Option(help="samples per step; default: the recipe's")] = None,
     learning_rate: Annotated[float | None, typer.Option(help="the maximum; default: the recipe's")] = None,
@@ -86,6 +95,10 @@ def train(
     beta: Annotated[
         float, typer.Option(help="weight of the loss term that penalises masses above one")
     ] = 1e-3,
+    gamma: Annotated[
+        float | None,
+        typer.Option(help="weight of the likelihood in the loss; default: 0.3, or 0 with --from-scratch"),
+    ] = None,
     reliability: Annotated[
         str,
         typer.Option(
@@ -135,11 +148,12 @@ def train(
         "recipe": recipe,
         "epochs": epochs,
         "first_epochs": first_epochs,
-        "from_first": from_first,
+        "from_scratch": from_scratch,
         "batch_size": batch_size,
         "learning_rate": learning_rate,
         "alpha": alpha,
         "beta": beta,
+        "gamma": gamma,
         "reliability": reliability,
         "size": size,
         "label_column": label_column,
@@ -156,9 +170,10 @@ def train(
         "reducer",
         "hidden",
         "first_epochs",
-        "from_first",
+        "from_scratch",
         "alpha",
         "beta",
+        "gamma",
     )
     if method != "rsnn" and (unused := [name for name in own if _was_given(context, name)]):
         raise RandomSetError(

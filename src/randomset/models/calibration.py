@@ -86,6 +86,8 @@ class PignisticTemperature(Calibration):
 
     m' = (1 − s) m + s m_c with s = (p' − p) / (1 − p)
 
+    With two temperatures, the first one divides the belief logits before, as in `BeliefTemperature`.
+
     >>> from randomset import Budget
     >>> operators = BudgetOperators(Budget.singletons("abc"))
     >>> logits = torch.tensor([2.0, -1.0, -2.0])
@@ -97,24 +99,27 @@ class PignisticTemperature(Calibration):
 
     def __init__(self, temperature: Sequence[float] | float) -> None:
         super().__init__(temperature)
-        if len(self.temperature) > 1:
+        if len(self.temperature) > 2:
             raise RandomSetError(
-                "expected a single temperature for BetP",
+                "expected one temperature for BetP, and perhaps one for the beliefs",
                 got=self.temperature.tolist(),
                 remedy="BeliefTemperature takes one per cardinality",
             )
 
     def random_set(self, logits: Tensor, operators: BudgetOperators, repair: Repair = "clip") -> RandomSet:
         """Return the prediction with adjusted confidence."""
+        temperature = self.temperature.to(logits.dtype)
+        if len(temperature) == 2:
+            logits = logits / temperature[0]
         plain = RandomSet.from_logits(logits, operators, repair)
         mass, betp = plain.mass, plain.pignistic
         tiny = torch.finfo(betp.dtype).tiny
-        moved = (betp.clamp_min(tiny).log() / self.temperature.to(betp.dtype)).softmax(-1)
+        moved = (betp.clamp_min(tiny).log() / temperature[-1].to(betp.dtype)).softmax(-1)
         old, top = betp.max(-1, keepdim=True)
         new, even = moved.gather(-1, top), 1 / betp.shape[-1]
         lowered, above_even = new < old, old - even
         # Near uniform beliefs, use the limit: the quotient would be dominated by rounding errors.
-        limit = self.temperature.reciprocal()
+        limit = self.temperature[-1].reciprocal()
         shrink = torch.where(above_even > 1e-4, (new - even) / above_even.clamp_min(tiny), limit)
         keep = torch.where(lowered, shrink, (1 - new) / (1 - old).clamp_min(tiny)).clamp(0, 1)
         receiver = torch.where(lowered, mass.shape[-1] - 1, top)  # singletons come first, Θ last

@@ -25,6 +25,7 @@ from randomset.models.reliability import Reliability, reliability_from_spec, rel
 from randomset.models.reliability_fitting import ReliabilityReport, fit_reliability
 from randomset.models.storage import register
 from randomset.models.temperature import CalibrationReport, calibrate_random_set
+from randomset.models.warm_start import fit_head
 
 if TYPE_CHECKING:
     from randomset.models.storage import Builder
@@ -259,7 +260,10 @@ class RandomSetNetwork(Classifier):
 
     @classmethod
     def train_on(cls: type[_N], job: TrainingJob) -> _N:
-        """Choose the sets, train the network on them, and calibrate it if there are validation data."""
+        """Choose the sets, train the network on them, and calibrate it if there are validation data.
+
+        The network starts from the plain network that chose the sets, unless the settings say otherwise.
+        """
         from randomset.models.set_selection import select_sets  # imports scikit-learn, which is slow
 
         budget = select_sets(job)
@@ -268,13 +272,17 @@ class RandomSetNetwork(Classifier):
         parts = job.parts()
         if config.freeze:  # draws as many random numbers as earlier versions did, for the same results
             RandomSetHead(parts["in_features"], budget, config.hidden)
-        elif config.from_first:
-            parts["backbone"].load_state_dict(job.artifacts["plain"].backbone.state_dict())
         network = cls(budget=budget, **parts, **options)
-        start = " from the plain network's backbone" if config.from_first else ""
-        job.log(f"Training the random-set network{start} …")
-        loss = RandomSetLoss(budget, config.alpha, config.beta)
-        job.fit(network, loss=loss, reliability=config.reliability)
+        loss = RandomSetLoss(budget, config.alpha, config.beta, config.likelihood_weight)
+        if config.starts_plain:
+            plain, features = job.artifacts["plain"], job.artifacts.pop("features", None)
+            network.backbone.load_state_dict(plain.backbone.state_dict())
+            features = job.features(plain) if features is None else features
+            fit_head(network.head, features, job.labels, loss, job.weights, seed=config.seed)
+        job.log("Training the random-set network …")
+        _, recipe = config.phases(job.samples)
+        earlier = "first" if config.starts_plain else None
+        job.fit(network, loss=loss, recipe=recipe, reliability=config.reliability, earlier=earlier)
         return network
 
     # -- files ----------------------------------------------------------------------------------

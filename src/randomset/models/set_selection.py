@@ -28,8 +28,9 @@ __all__ = ["ClassLoss", "all_sets", "select_sets"]
 def select_sets(job: TrainingJob) -> Budget:
     """Return the budget of a training job (given, stored, or chosen from features), and store it.
 
-    For images and texts without pretrained weights, a plain softmax network with the same backbone is trained
-    first, and the sets are chosen from its features. For tables, they are chosen from the columns.
+    A plain softmax network with the same backbone is trained first, if the random-set network starts from it,
+    or if the sets are chosen from its features: those of images and texts without pretrained weights are.
+    For tables, they are chosen from the columns.
     """
     config, budget = job.config, job.budget
     stored = None if job.out is None else job.out / "budget.json"
@@ -39,11 +40,13 @@ def select_sets(job: TrainingJob) -> Budget:
     if budget is None and config.num_sets == number_of_sets(len(job.classes)) - 1:
         budget = all_sets(job.classes)
     features_from_plain = config.weights == "none" and not job.is_table
-    plain = None
-    if config.from_first or (budget is None and features_from_plain):
-        plain = job.artifacts["plain"] = _train_plain(job)
+    if config.starts_plain or (budget is None and features_from_plain):
+        job.artifacts["plain"] = _train_plain(job)
     if budget is None:
+        plain = None if job.is_table else job.artifacts.get("plain")
         features, codes = job.features(plain), job.labels
+        if plain is not None:
+            job.artifacts["features"] = features
         if codes.dim() > 1:  # a sample with a set-valued label counts for each of its classes
             places, codes = codes.nonzero(as_tuple=True)
             features = features[places]
@@ -60,14 +63,15 @@ def select_sets(job: TrainingJob) -> Budget:
 
 
 def _train_plain(job: TrainingJob) -> Softmax:
-    job.log("Training a plain network for its features …")
+    purpose = "to start from" if job.config.starts_plain else "for its features"
+    job.log(f"Training a plain network {purpose} …")
     backbone = copy.deepcopy(job.template)
     # Draws as many random numbers as earlier versions did, for the same results.
     nn.Linear(job.width, len(job.classes))
     plain = Softmax(
         backbone, len(job.classes), in_features=job.width, preprocess=copy.deepcopy(job.preprocess)
     )
-    recipe = job.config.plan(job.samples, job.config.first_epochs, plain=True)
+    recipe, _ = job.config.phases(job.samples)
     job.fit(plain, loss=ClassLoss(), recipe=recipe, folder="first")
     return plain.eval()
 

@@ -87,9 +87,11 @@ def calibrate(
 
     The temperature maximises the likelihood of the labels, with a prior that keeps it near 1 if samples are
     few. A softmax network divides its logits by it. A random-set network divides its belief logits by it
-    (`BeliefTemperature`; with `per_cardinality=True`, one temperature per cardinality of the sets). This can
-    change the most likely class: if it does so for more than a handful of samples, `PignisticTemperature`,
-    which keeps the order of the classes, is fitted instead. `predict` then uses the temperature.
+    (`BeliefTemperature`; with `per_cardinality=True`, one temperature per cardinality of the sets), or also
+    has one for BetP (`PignisticTemperature`), if the second one improves the likelihood by more than chance
+    would (Akaike's criterion). A temperature of beliefs can change the most likely class: if it does so for
+    more than a handful of samples, there is only one for BetP, which keeps the order of the classes.
+    `predict` then uses the temperatures.
 
     Args:
         model: a trained `RandomSetNetwork` or `Softmax` network.
@@ -127,9 +129,11 @@ def calibrate_random_set(
 
     before = RandomSet.from_logits(logits, operators)
     chosen, refused = fitted(BeliefTemperature, 1), None
-    if per_cardinality and largest > 1:
-        per_size = fitted(BeliefTemperature, largest)
-        chosen = per_size if nll(per_size) < nll(chosen) else chosen
+    several: list[tuple[type[Calibration], int]] = [(PignisticTemperature, 2)]
+    several += [(BeliefTemperature, largest)] if largest > 1 else []
+    for candidate, count in ((fitted(kind, count), count) for kind, count in several):
+        if nll(candidate) < nll(chosen) - (count - 1) / len(logits):
+            chosen = candidate
     after = chosen.random_set(logits, operators)
     changed = int((after.labels != before.labels).sum())
     if changed > max(MAX_CHANGED[0], MAX_CHANGED[1] * len(logits)):
@@ -175,7 +179,7 @@ def fit_temperature(nll: Callable[[Any], float], samples: int, count: int = 1) -
     from scipy.optimize import minimize
 
     def objective(log: Any) -> float:
-        return nll(np.exp(log)) + float(np.square(log).mean()) / (2 * _PRIOR_STD**2 * samples)
+        return nll(np.exp(log)) + float(np.square(log).sum()) / (2 * _PRIOR_STD**2 * samples)
 
     low, high = np.log(_RANGE)
     grid = np.linspace(low, high, 25)

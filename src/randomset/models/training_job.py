@@ -43,6 +43,10 @@ class TrainingJob(Protocol):
         """The labels of the training samples: class indices (n), or a mask of set-valued labels (n × N)."""
 
     @property
+    def weights(self) -> Tensor | None:
+        """The weights of the training samples, if any."""
+
+    @property
     def validation(self) -> Any:
         """The validation data, or None."""
 
@@ -69,8 +73,12 @@ class TrainingJob(Protocol):
         recipe: Any = None,
         folder: str = "",
         reliability: str = "auto",
+        earlier: str | None = None,
     ) -> Any:
-        """Train a model on the training data by the configured recipe, in a folder within the run's."""
+        """Train a model on the training data by the configured recipe, in a folder within the run's.
+
+        `earlier` is the folder of an earlier phase, whose epochs come first in the history.
+        """
 
     def part(self, name: str, seed: int) -> TrainingJob:
         """Return the job of training a part of the model in a folder of its own."""

@@ -235,6 +235,9 @@ _SCHEDULES: dict[str, Any] = {
 
 
 _FORMAT, _VERSION = "randomset.run", 1
+_GAMMA = 0.3
+_HEAD_RATE = 3
+"""Learning rate of a head that joins a trained backbone, relative to the recipe's."""
 
 
 @dataclass(frozen=True)
@@ -256,11 +259,12 @@ class TrainConfig:
     hidden: tuple[int, ...] = ()
     alpha: float = 1e-3
     beta: float = 1e-3
+    gamma: float | None = None
     reliability: str = "auto"
     recipe: str = "fast"
     epochs: int | None = None
     first_epochs: int | None = None
-    from_first: bool = False
+    from_scratch: bool = False
     batch_size: int | None = None
     learning_rate: float | None = None
     validation: float = 0.1
@@ -287,18 +291,53 @@ class TrainConfig:
         size = (suited and min(suited, recipe.batch_size)) if self.batch_size is None else self.batch_size
         return Recipe.named(recipe, batch_size=size)
 
+    @property
+    def starts_plain(self) -> bool:
+        """Whether a random-set network starts as a plain softmax network, which is then trained with sets."""
+        return not (self.from_scratch or self.freeze or self.recipe == "paper")
+
+    @property
+    def likelihood_weight(self) -> float:
+        """The weight γ of the likelihood in the loss: 0, as in the paper, for training from scratch."""
+        if self.gamma is not None:
+            return self.gamma
+        return 0.0 if self.from_scratch or self.recipe == "paper" else _GAMMA
+
+    def phases(self, samples: int) -> tuple[Recipe, Recipe]:
+        """Return the recipes of the plain network and of the random-set network.
+
+        If the latter starts from the former, they share the epochs, half each by default, and the new head
+        learns faster than the backbone.
+        """
+        recipe = self.plan(samples)
+        if not self.starts_plain:
+            return self.plan(samples, self.first_epochs, plain=True), recipe
+        first = self.first_epochs or max(recipe.epochs // 2, 1)
+        plain = self.plan(samples, first, plain=True)
+        rate, share = recipe.learning_rate * _HEAD_RATE, recipe.backbone_share / _HEAD_RATE
+        if self.recipe == "fast-head":
+            rate, share = recipe.learning_rate, recipe.backbone_share
+        rest = max(recipe.epochs - first, 1)
+        return plain, dataclasses.replace(recipe, epochs=rest, learning_rate=rate, backbone_share=share)
+
     def checked(self) -> TrainConfig:
         """Return the configuration if it is valid; raise before any work or file otherwise."""
-        self.plan()
+        epochs = self.plan().epochs
         if self.first_epochs is not None:
             self.plan(epochs=self.first_epochs)
+            if self.starts_plain and self.first_epochs >= epochs:
+                raise RandomSetError(
+                    "no epochs are left to train with sets",
+                    got=f"{self.first_epochs} of {epochs} epochs for the plain network",
+                    remedy="Use fewer first epochs, or more epochs",
+                )
         if not is_whole(self.seed, 0):
             raise RandomSetError("seed is out of range", got=self.seed, expected="a non-negative integer")
         # The number of classes, which bounds the number of sets, is not known yet.
         check_num_sets(0 if is_whole(self.num_sets, 0) else self.num_sets, 2)
-        for name in ("alpha", "beta", "validation", "calibration", "test"):
+        for name in ("alpha", "beta", "gamma", "validation", "calibration", "test"):
             value = getattr(self, name)
-            if not is_number(value):
+            if not is_number(value) and not (name == "gamma" and value is None):
                 raise RandomSetError(f"{name} is out of range", got=value, expected="a non-negative number")
         held_out = {name: getattr(self, name) for name in ("validation", "calibration", "test")}
         if sum(value for value in held_out.values() if not is_whole(value, 1)) >= 1:
@@ -319,12 +358,6 @@ class TrainConfig:
                 got="freeze without weights",
                 remedy='Pass weights="default", or a file',
             )
-        if self.from_first and (self.freeze or self.method != "rsnn"):
-            raise RandomSetError(
-                "from_first needs a plain network to start from",
-                got="from_first with " + ("freeze" if self.freeze else f"the method {self.method}"),
-                expected="method rsnn without freeze",
-            )
         if self.freeze and self.recipe == "text" and self.learning_rate is None:
             raise RandomSetError(
                 "the text recipe is for fine-tuning: its learning rate is too low to train only a head",
@@ -344,7 +377,7 @@ class TrainConfig:
             value = getattr(self, name)
             if not isinstance(value, str) and (value is not None or not name.endswith("_column")):
                 raise RandomSetError(f"{name} must be a string", got=value)
-        for name in ("freeze", "from_first"):
+        for name in ("freeze", "from_scratch"):
             if not isinstance(getattr(self, name), bool):
                 raise RandomSetError(f"{name} must be true or false", got=getattr(self, name))
         check_reducer(self.reducer)
@@ -367,10 +400,26 @@ class TrainConfig:
         file = path / "config.json" if path.is_dir() else path
         content = read_document(file, _FORMAT, _VERSION, "the configuration")
         fields, known = content.get("config"), {field.name for field in dataclasses.fields(cls)}
+        known.add("from_first")
         if not isinstance(fields, dict) or (unknown := set(fields) - known):
             got = ", ".join(sorted(unknown)) if isinstance(fields, dict) else type(fields).__name__
             raise FileFormatError("the configuration has unknown fields", got=f"{file}: {got}")
         try:
-            return cls(**{**fields, "hidden": tuple(fields.get("hidden", ()))}).checked()
+            return cls(**{**_current(fields), "hidden": tuple(fields.get("hidden", ()))}).checked()
         except (TypeError, RandomSetError) as error:
             raise FileFormatError("the configuration is invalid", got=f"{file}: {error}") from None
+
+
+def _current(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a stored configuration as they are called now.
+
+    Earlier versions trained random-set networks from scratch, or after a plain network with as many epochs.
+    """
+    if "from_scratch" in fields or fields.get("method", "rsnn") != "rsnn":
+        return {name: value for name, value in fields.items() if name != "from_first"}
+    fields = {**fields, "from_scratch": not fields.get("from_first", False)}
+    if fields.pop("from_first", False):
+        epochs = fields.get("epochs") or Recipe.named(fields.get("recipe", "fast")).epochs
+        first = fields.get("first_epochs") or epochs
+        fields |= {"first_epochs": first, "epochs": first + epochs}
+    return fields

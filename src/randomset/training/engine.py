@@ -27,7 +27,7 @@ from randomset.errors import LabelError, RandomSetError, ShapeError, WriteError
 from randomset.models.prediction import NUM_BINS, calibration_gaps
 from randomset.training.config import Recipe
 from randomset.training.loaders import EpochLoader, seed_everything, seed_from, shifted_and_flipped
-from randomset.training.resuming import FORMAT, VERSION, write_history
+from randomset.training.resuming import FORMAT, VERSION, joined_history, write_history
 
 __all__ = ["Engine", "RunCheckpoints", "Stopped"]
 
@@ -46,6 +46,8 @@ class Engine(lightning.LightningModule):
         super().__init__()
         self.module, self.loss, self.recipe, self.seed = module, loss, recipe, seed
         self.history: list[dict[str, float]] = []
+        self.earlier: list[dict[str, float]] = []
+        """The history of an earlier phase of the training."""
         self.sums: dict[str, Tensor] = {}
         self.measured: dict[str, float] = {}
         self.seconds = 0.0
@@ -325,7 +327,7 @@ class RunCheckpoints(Checkpoint):
                 self._write(trainer, "best.ckpt")
         self._write(trainer, "last.ckpt")
         if trainer.is_global_zero:
-            write_history(engine.history, self.folder.parent / "metrics.csv")
+            write_history(joined_history(engine.earlier, engine.history), self.folder.parent / "metrics.csv")
         if trainer.strategy.reduce_boolean_decision(self.received is not None, all=False):
             raise Stopped  # also in the last epoch: skip everything after training, too
 

@@ -42,7 +42,13 @@ from randomset.training.preparation import (
     quiet_lightning,
     spec_for,
 )
-from randomset.training.resuming import FitReport, TrainingStopped, checked_checkpoint, find_checkpoint
+from randomset.training.resuming import (
+    FitReport,
+    TrainingStopped,
+    checked_checkpoint,
+    find_checkpoint,
+    joined_history,
+)
 
 __all__ = ["fit"]
 
@@ -66,6 +72,7 @@ def fit(
     keep: Literal["last", "best"] = "last",
     calibrated: bool | None = None,
     reliability: str = "auto",
+    earlier: FitReport | None = None,
     checkpoint_steps: int | None = None,
     checkpoint_minutes: float = 5.0,
     workers: int | None = None,
@@ -98,6 +105,8 @@ def fit(
         reliability: for random-set networks, how well the training data support a prediction, by which it is
             discounted: "auto" where there are enough validation data, "neighbours" or "gaussians" (see
             `randomset.models.Reliability`), or "none".
+        earlier: the report of an earlier phase of this training; its epochs come first in the history and in
+            metrics.csv.
         checkpoint_steps: batches between two checkpoints within an epoch; by default, by time.
         checkpoint_minutes: minutes between two checkpoints within an epoch.
         workers: processes that read a data set; by default two, on systems where this is safe.
@@ -148,6 +157,7 @@ def fit(
         setattr(network, name, None)
     try:
         engine = Engine(network, loss.to(_device_of(network)), plan, seed)
+        engine.earlier = [] if earlier is None else earlier.history
         checkpoint = None if checkpoints is None else find_checkpoint(checkpoints, resume, engine, loader)
     except RandomSetError:
         for name, value in before.items():
@@ -217,8 +227,11 @@ def fit(
         held_out = data["val_dataloaders"] if val is not None else train.val_dataloader()
         options = {"seed": seed, "insist": insists}
         support = _supported(network, train, held_out, loss, progress, reliability, **options)
-    report = FitReport(history, folder, calibration, plan.epochs, keep, support)
-    _warn_of_divergence(history, engine.first_loss)
+    whole = joined_history(engine.earlier, history)
+    planned = plan.epochs + (0 if earlier is None else earlier.planned)
+    report = FitReport(whole, folder, calibration, planned, keep, support)
+    # A head that was fitted to the features starts with a loss that the first steps may well exceed.
+    _warn_of_divergence(history, engine.first_loss if earlier is None else history[0]["loss"])
     if isinstance(network, Classifier):
         if engine.input_spec is not None and "input_shape" not in network.notes:
             network.notes |= spec_for(network.preprocess, engine.input_spec).to_notes()

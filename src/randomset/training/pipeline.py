@@ -94,6 +94,13 @@ class Job:
         return self.data[1] if self.rows is None else self.data[1][self.rows]
 
     @property
+    def weights(self) -> Tensor | None:
+        """The weights of the training samples, if any."""
+        if len(self.data) < 3:
+            return None
+        return self.data[2] if self.rows is None else self.data[2][self.rows]
+
+    @property
     def samples(self) -> int:
         """The number of training samples."""
         return len(self.labels)
@@ -179,8 +186,12 @@ class Job:
         recipe: Any = None,
         folder: str = "",
         reliability: str = "auto",
+        earlier: str | None = None,
     ) -> FitReport:
-        """Train a model on the training data by the configured recipe, in a folder within the run's."""
+        """Train a model on the training data by the configured recipe, in a folder within the run's.
+
+        `earlier` is the folder of an earlier phase, whose epochs come first in the history.
+        """
         out = None if self.out is None else self.out / folder
         report = fit(
             model,
@@ -193,6 +204,7 @@ class Job:
             resume=self.resume and out is not None,
             progress=self.progress,
             reliability=reliability,
+            earlier=None if earlier is None else self.reports[earlier],
             **self.trainer_options,
         )
         self.reports[folder] = report

@@ -37,6 +37,7 @@ __all__ = [
     "TrainingStopped",
     "checked_checkpoint",
     "find_checkpoint",
+    "joined_history",
     "write_history",
 ]
 
@@ -62,9 +63,9 @@ class FitReport:
     @property
     def best(self) -> dict[str, float]:
         """Row of the epoch with the highest validation accuracy; ties are broken by the lowest loss."""
-        return max(
-            self.history, key=lambda row: (row.get("val_accuracy", 0.0), -row.get("val_loss", row["loss"]))
-        )
+        phase = self.last.get("phase")
+        rows = [row for row in self.history if row.get("phase") == phase]
+        return max(rows, key=lambda row: (row.get("val_accuracy", 0.0), -row.get("val_loss", row["loss"])))
 
     def to_frame(self) -> DataFrame:
         """Return the history as a pandas DataFrame."""
@@ -87,6 +88,23 @@ class FitReport:
             text += f", {row['val_negative_mass']:.1%} of the raw mass negative"
         fitted = (self.calibration, self.reliability)
         return "\n".join([text, *(str(report) for report in fitted if report is not None)])
+
+
+def joined_history(
+    earlier: list[dict[str, float]], history: list[dict[str, float]]
+) -> list[dict[str, float]]:
+    """Join the rows of two phases of one training, whose epochs and steps are counted on.
+
+    >>> joined_history([{"epoch": 1, "step": 10}], [{"epoch": 1, "step": 10}])
+    [{'phase': 1, 'epoch': 1, 'step': 10}, {'phase': 2, 'epoch': 2, 'step': 20}]
+    """
+    if not earlier:
+        return history
+    last = earlier[-1]
+    later = [
+        {**row, "epoch": row["epoch"] + last["epoch"], "step": row["step"] + last["step"]} for row in history
+    ]
+    return [{"phase": 1, **row} for row in earlier] + [{"phase": 2, **row} for row in later]
 
 
 def write_history(history: list[dict[str, float]], path: Path) -> None:
