@@ -1,4 +1,4 @@
-"""Batches whose order follows from seed and epoch, recipes, augmentation."""
+"""Batches whose order follows from seed and epoch."""
 
 import itertools
 import random
@@ -12,7 +12,6 @@ from randomset.errors import RandomSetError, ShapeError
 from randomset.training.loaders import (
     EpochLoader,
     seed_from,
-    shifted_and_flipped,
     training_loader,
     validation_loader,
 )
@@ -211,35 +210,3 @@ class TestTextsInBatches:
         assert first != second
         again, _ = self.loader()
         assert [labels.tolist() for _, labels in again] == first
-
-
-class TestAugmentation:
-    images = torch.rand(200, 2, 10, 20, generator=torch.Generator().manual_seed(0))
-
-    def test_every_image_is_a_shift_of_its_own(self):
-        torch.manual_seed(0)
-        moved = shifted_and_flipped(self.images, shift=0.1)
-        found = set()
-        for before, after in zip(self.images, moved, strict=True):
-            rows, columns = torch.arange(10), torch.arange(20)
-            shifts = [
-                (dy, dx)
-                for dy in (-1, 0, 1)
-                for dx in (-2, -1, 0, 1, 2)
-                if torch.equal(after, before[:, (rows + dy).clamp(0, 9)][:, :, (columns + dx).clamp(0, 19)])
-            ]
-            assert len(shifts) == 1
-            found.add(shifts[0])
-        assert len(found) == 15  # every shift occurs
-
-    def test_half_are_mirrored(self):
-        torch.manual_seed(0)
-        moved = shifted_and_flipped(self.images, flip=True)
-        same = (moved == self.images).flatten(1).all(1)
-        mirrored = (moved == self.images.flip(3)).flatten(1).all(1)
-        assert (same ^ mirrored).all()
-        assert 70 < same.sum() < 130
-
-    def test_bytes_stay_bytes(self):
-        pixels = (self.images * 255).byte()
-        assert shifted_and_flipped(pixels, 0.2, True).dtype == torch.uint8

@@ -17,6 +17,8 @@ from randomset.budgeting.reduce import check_reducer
 from randomset.errors import FileFormatError, RandomSetError
 from randomset.models.reliability import check_reliability
 from randomset.models.storage import classifier_class
+from randomset.training.augmentation import check_augmentation
+from randomset.training.balance import ClassWeight, checked_class_weight
 from randomset.training.recipe import Recipe
 
 __all__ = ["TrainConfig"]
@@ -51,10 +53,18 @@ class TrainConfig:
     from_first: bool = False
     batch_size: int | None = None
     learning_rate: float | None = None
+    class_weight: ClassWeight = None
+    sampling: Literal["uniform", "balanced"] | None = None
+    augment: str | None = None
+    ema: float | None = None
+    keep: Literal["last", "best"] = "last"
     validation: float = 0.1
     calibration: float = 0.05
     test: float = 0.2
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "class_weight", checked_class_weight(self.class_weight))  # hashable
 
     def plan(self, samples: int | None = None, epochs: int | None = None, *, plain: bool = False) -> Recipe:
         """Return the recipe with this configuration's changes.
@@ -68,7 +78,8 @@ class TrainConfig:
         if name == "fast-head" and (plain or self.method != "rsnn"):
             name = "fast"
         epochs = self.epochs if epochs is None else epochs
-        recipe = Recipe.named(name, epochs=epochs, learning_rate=self.learning_rate)
+        changes = {field: getattr(self, field) for field in ("class_weight", "sampling", "augment", "ema")}
+        recipe = Recipe.named(name, epochs=epochs, learning_rate=self.learning_rate, **changes)
         if self.weights != "none" and not self.freeze and self.recipe == "fast" and not self.learning_rate:
             recipe = Recipe.named(recipe, backbone_share=0.1)
         suited = None if samples is None else max(16, 2 ** round(math.log2(max(samples / 20, 1))))
@@ -113,6 +124,18 @@ class TrainConfig:
                 got="from_first with " + ("freeze" if self.freeze else f"the method {self.method}"),
                 expected="method rsnn without freeze",
             )
+        if (
+            self.freeze
+            and self.augment is not None
+            and (images := check_augmentation(self.augment) - {"mixup"})
+        ):
+            raise RandomSetError(
+                "the features of a frozen backbone are computed once, so images cannot be augmented",
+                got=f"freeze with the augmentation {'+'.join(sorted(images))}",
+                expected="mixup, which mixes features, or none",
+            )
+        if self.keep not in ("last", "best"):
+            raise RandomSetError("unknown value for keep", got=self.keep, expected="'last' or 'best'")
         if self.freeze and self.recipe == "text" and self.learning_rate is None:
             raise RandomSetError(
                 "the text recipe is for fine-tuning: its learning rate is too low to train only a head",

@@ -11,13 +11,15 @@ from typing import Any
 import lightning
 import torch
 from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel
 from torchmetrics import MeanMetric
 
 from randomset._core.batches import as_floating, call_with, feature_tensor, split_batch
 from randomset.backbones.inputs import InputSpec
 from randomset.errors import LabelError, RandomSetError, ShapeError
 from randomset.models.prediction import NUM_BINS, calibration_gaps
-from randomset.training.loaders import seed_everything, seed_from, shifted_and_flipped
+from randomset.training.augmentation import SHIFT, augmented, mixed
+from randomset.training.loaders import seed_everything, seed_from
 from randomset.training.recipe import Recipe
 
 __all__ = ["Engine"]
@@ -30,12 +32,24 @@ class Engine(lightning.LightningModule):
 
     A module may define `probabilities(outputs)`, which returns class probabilities (by default the softmax of
     its outputs), and `diagnostics(outputs)`, which returns further metrics per validation sample. The random
-    numbers of a step depend only on the seed, the step and the process.
+    numbers of a step depend only on the seed, the step and the process. With `recipe.ema`, validation uses
+    the averaged weights, and `adopt_average` copies them into the module.
     """
 
-    def __init__(self, module: nn.Module, loss: nn.Module, recipe: Recipe, seed: int) -> None:
+    class_weights: Tensor | None
+
+    def __init__(
+        self,
+        module: nn.Module,
+        loss: nn.Module,
+        recipe: Recipe,
+        seed: int,
+        class_weights: Tensor | None = None,
+    ) -> None:
         super().__init__()
         self.module, self.loss, self.recipe, self.seed = module, loss, recipe, seed
+        self.average = None if recipe.ema is None else _average_of(module, recipe.ema)
+        self.register_buffer("class_weights", class_weights, persistent=False)
         self.history: list[dict[str, float]] = []
         self.sums: dict[str, Tensor] = {}
         self.measured: dict[str, float] = {}
@@ -59,13 +73,18 @@ class Engine(lightning.LightningModule):
         inputs, labels, weight = self._parts(batch)
         if self.input_spec is None and isinstance(inputs, Tensor):
             self.input_spec = InputSpec.of(inputs)
-        if (self.recipe.shift or self.recipe.flip) and isinstance(inputs, Tensor) and inputs.dim() == 4:
-            inputs = shifted_and_flipped(inputs, self.recipe.shift, self.recipe.flip)
+        inputs, others, shares = self._augmented(inputs)
         returned = call_with(self.module, inputs)
         outputs = feature_tensor(returned)
-        takes_pairs = getattr(self.loss, "takes_pairs", False) and isinstance(returned, tuple)
-        arguments = (returned if takes_pairs else outputs, labels)
-        value = self.loss(*arguments) if weight is None else self.loss(*arguments, weight)
+        if not getattr(self.loss, "takes_pairs", False) or not isinstance(returned, tuple):
+            returned = outputs
+        if others is not None:  # a mixture has the mass λ on its own label, and 1 − λ on the other one
+            returned = tuple(map(_twice, returned)) if isinstance(returned, tuple) else _twice(returned)
+            labels = torch.cat((labels, labels[others]))
+            both = torch.cat((shares, 1 - shares))
+            weight = both if weight is None else both * torch.cat((weight, weight[others]))
+        weight = self._weighted_by_class(labels, weight)
+        value = self.loss(returned, labels) if weight is None else self.loss(returned, labels, weight)
         self.first_loss = value.detach() if self.first_loss is None else self.first_loss
         terms = {"loss": value.detach(), **getattr(self.loss, "terms", {})}
         for name, term in {**terms, "samples": torch.ones_like(value)}.items():
@@ -73,6 +92,40 @@ class Engine(lightning.LightningModule):
         if self.trainer.progress_bar_callback is not None:
             self.log("loss", value.detach(), prog_bar=True, logger=False)
         return value
+
+    def _augmented(self, inputs: Any) -> tuple[Any, Tensor | None, Tensor]:
+        """Return augmented inputs; of mixtures, also the second sample and the share of the first."""
+        names, none = self.recipe.augmentations, torch.empty(0)
+        images = isinstance(inputs, Tensor) and inputs.dim() == 4
+        unsuited = not images and (names - {"mixup"} if isinstance(inputs, Tensor) else names)
+        if unsuited and self.recipe.augment is not None:
+            raise ShapeError(
+                "these inputs cannot be augmented",
+                got=f"{'+'.join(sorted(unsuited))} for inputs of "
+                + (f"shape {tuple(inputs.shape)}" if isinstance(inputs, Tensor) else type(inputs).__name__),
+                expected="images (batch × channels × height × width); for features, only mixup",
+            )
+        if images and names:
+            inputs = augmented(inputs, names, self.recipe.shift or SHIFT)
+        return mixed(inputs) if "mixup" in names else (inputs, None, none)
+
+    def _weighted_by_class(self, labels: Any, weight: Tensor | None) -> Tensor | None:
+        """Multiply sample weights by class weights; a set-valued label has the mean of its classes."""
+        by_class = self.class_weights
+        if by_class is None:
+            return weight
+        alone = isinstance(labels, Tensor) and labels.dim() == 1
+        if not alone and (not isinstance(labels, Tensor) or labels.shape[1:] != by_class.shape):
+            raise LabelError(
+                "class_weight needs labels of classes",
+                got=f"labels of shape {tuple(labels.shape)}" if isinstance(labels, Tensor) else labels,
+                expected=f"class indices, or one column for each of the {len(by_class)} classes",
+            )
+        if alone:
+            each = by_class[labels.where(labels != self.ignored, 0).long()]
+        else:
+            each = labels.to(by_class) @ by_class / labels.to(by_class).sum(1)
+        return each if weight is None else each * weight
 
     def _seed(self, *place: int) -> None:
         """Seed the generators from the position in the training run."""
@@ -129,6 +182,17 @@ class Engine(lightning.LightningModule):
         """Record the learning rate."""
         self._rate = float(optimizer.param_groups[0]["lr"])
         super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)
+        if self.average is not None:
+            self.average.update_parameters(self.module)
+
+    def adopt_average(self) -> None:
+        """Copy the averaged weights and buffers, if any, into the module."""
+        if self.average is None:
+            return
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            for buffer in self.average.module.buffers():  # each process has BatchNorm statistics of its own
+                torch.distributed.broadcast(buffer, 0)
+        self.module.load_state_dict(self.average.module.state_dict())
 
     def configure_optimizers(self) -> Any:  # noqa: D102
         optimizer = self.recipe.optimizer_for([self.module, self.loss])
@@ -152,7 +216,8 @@ class Engine(lightning.LightningModule):
         inputs, labels, _ = self._parts(batch)
         exact = torch.autocast("cpu", enabled=False) if self.device.type == "cpu" else nullcontext()
         with exact:
-            outputs = feature_tensor(call_with(self.module, inputs))
+            trained = self.module if self.average is None else self.average.module
+            outputs = feature_tensor(call_with(trained, inputs))
         self._note("val_loss", self.loss(outputs, labels).expand(len(outputs)))
         if hasattr(self.module, "diagnostics"):
             for name, values in self.module.diagnostics(outputs).items():  # type: ignore[operator]
@@ -226,6 +291,25 @@ class Engine(lightning.LightningModule):
                 name: torch.tensor(value, dtype=torch.double) for name, value in state["sums"].items()
             }
             self.seconds = state["seconds"]
+
+
+def _average_of(module: nn.Module, decay: float) -> AveragedModel:
+    """Return an exponential moving average of a module's weights and buffers."""
+
+    @torch.no_grad()
+    def update(averaged: Any, current: Any, steps: Any) -> None:
+        if not averaged[0].is_floating_point():  # BatchNorm's number of batches
+            for old, new in zip(averaged, current, strict=True):
+                old.copy_(new)
+            return
+        number = int(steps)
+        torch._foreach_lerp_(averaged, current, 1 - min(decay, (1 + number) / (10 + number)))
+
+    return AveragedModel(module, multi_avg_fn=update, use_buffers=True).requires_grad_(False)
+
+
+def _twice(outputs: Tensor) -> Tensor:
+    return torch.cat((outputs, outputs))
 
 
 def _probability_of_label(probabilities: Tensor, labels: Any, ignored: int) -> Tensor | None:

@@ -14,6 +14,8 @@ from torch.optim import lr_scheduler
 
 from randomset._core.checks import is_number, is_whole
 from randomset.errors import RandomSetError
+from randomset.training.augmentation import check_augmentation
+from randomset.training.balance import ClassWeight, checked_class_weight
 
 __all__ = ["Recipe"]
 
@@ -36,6 +38,17 @@ class Recipe:
         shift: maximum random shift of images, as a fraction of their width and height.
         flip: whether to flip images horizontally with probability 0.5.
         clip: maximum gradient norm; None disables clipping.
+        augment: augmentation by name, which replaces `shift` and `flip`: "none", "flip", "shift" (by a
+            tenth), "photos" (flips, crops, brightness and contrast), "randaugment" (of torchvision), "mixup",
+            or several joined by "+".
+        class_weight: weights of the classes in the loss: "balanced" (inversely proportional to the numbers of
+            training samples), weights by class name (1 for classes that are not named), or a list with one
+            for each class. A set-valued label has the mean weight of its classes.
+        sampling: "uniform" draws every training sample once per epoch; "balanced" draws as many in total, but
+            each class equally often.
+        ema: decay of an exponential moving average of the weights, such as 0.999. The average, which includes
+            BatchNorm's statistics, is validated, saved and kept. In step t the decay is at most
+            (1 + t)/(10 + t), so that the average follows a short training, too. None trains without.
 
     >>> dataclasses.replace(Recipe.paper(), epochs=100, milestones=(40, 60, 80, 90)).learning_rate
     0.001
@@ -53,6 +66,17 @@ class Recipe:
     shift: float = 0.0
     flip: bool = False
     clip: float | None = None
+    augment: str | None = None
+    class_weight: ClassWeight = None
+    sampling: Literal["uniform", "balanced"] = "uniform"
+    ema: float | None = None
+
+    @property
+    def augmentations(self) -> frozenset[str]:
+        """The names of the augmentations in use."""
+        if self.augment is not None:
+            return check_augmentation(self.augment)
+        return frozenset(name for name in ("shift", "flip") if getattr(self, name))
 
     @classmethod
     def fast(cls) -> Recipe:
@@ -124,7 +148,22 @@ class Recipe:
             setattr(self, name, float(value))
         if not 0 <= self.shift < 1:
             raise RandomSetError("shift is out of range", got=self.shift, expected="0 ≤ shift < 1")
+        check_augmentation("none" if self.augment is None else self.augment)
+        self.class_weight = checked_class_weight(self.class_weight)
+        if self.ema is not None:
+            if not is_number(self.ema) or self.ema >= 1:
+                raise RandomSetError(
+                    "ema is out of range", got=self.ema, expected="a decay, 0 ≤ ema < 1, or None"
+                )
+            self.ema = float(self.ema)
+        if self.sampling == self.class_weight == "balanced":
+            raise RandomSetError(
+                "the classes would be balanced twice",
+                got="balanced sampling and balanced weights",
+                expected="one of them",
+            )
         for name, choice, allowed in (
+            ("sampling", str(self.sampling), ("uniform", "balanced")),
             ("optimizer", str(self.optimizer), _OPTIMIZERS),
             ("schedule", str(self.schedule), _SCHEDULES),
         ):
