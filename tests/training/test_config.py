@@ -1,5 +1,6 @@
 """The training configuration: checked, stored, and the recipe it stands for."""
 
+import dataclasses
 import json
 
 import pytest
@@ -25,7 +26,18 @@ class TestFromFirst:
 
 class TestConfiguration:
     def test_round_trip_through_a_file(self, tmp_path):
-        config = TrainConfig("digits", hidden=(8, 4), num_sets="auto", learning_rate=0.1)
+        config = TrainConfig(
+            "digits",
+            hidden=(8, 4),
+            num_sets="auto",
+            learning_rate=0.1,
+            class_weight={"3": 2, "8": 1.5},
+            sampling="balanced",
+            augment="flip+mixup",
+            ema=0.99,
+            keep="best",
+        )
+        assert hash(config) == hash(dataclasses.replace(config))
         config.save(tmp_path / "config.json")
         assert TrainConfig.load(tmp_path) == TrainConfig.load(tmp_path / "config.json") == config
 
@@ -48,6 +60,13 @@ class TestConfiguration:
             {"reducer": "magic"},
             {"recipe": "slow"},
             {"code": "import os"},
+            {"class_weight": {"3": -1}},
+            {"class_weight": [["3", 1], 2]},
+            {"sampling": "often"},
+            {"augment": "blur"},
+            {"augment": 3},
+            {"ema": 2},
+            {"keep": "worst"},
         ],
         ids=str,
     )
@@ -67,6 +86,27 @@ class TestConfiguration:
         (tmp_path / "config.json").write_text(text)
         with pytest.raises(FileFormatError, match=r"config\.json"):
             TrainConfig.load(tmp_path)
+
+    def test_a_file_of_an_earlier_version(self, tmp_path):
+        path = tmp_path / "config.json"
+        TrainConfig("digits").save(path)
+        content = json.loads(path.read_text())
+        for name in ("class_weight", "sampling", "augment", "ema", "keep"):
+            del content["config"][name]
+        path.write_text(json.dumps(content))
+        assert TrainConfig.load(path) == TrainConfig("digits")
+
+    def test_the_recipe_has_the_settings_for_every_network(self):
+        config = TrainConfig(class_weight={"a": 2}, sampling="balanced", augment="photos", ema=0.9)
+        for plan in (config.plan(), config.plan(plain=True)):
+            assert (plan.class_weight, plan.sampling) == ((("a", 2.0),), "balanced")
+            assert (plan.augment, plan.ema) == ("photos", 0.9)
+
+    def test_frozen_features_can_only_be_mixed(self):
+        frozen = TrainConfig(freeze=True, weights="default")
+        dataclasses.replace(frozen, augment="mixup").checked()
+        with pytest.raises(RandomSetError, match=r"cannot be augmented; got .* flip\+photos; expected mixup"):
+            dataclasses.replace(frozen, augment="photos+mixup+flip").checked()
 
     def test_few_samples_make_small_batches(self):
         assert [TrainConfig().plan(n).batch_size for n in (10, 400, 1000, 10**6)] == [16, 16, 64, 128]

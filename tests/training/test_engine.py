@@ -66,3 +66,54 @@ class TestBatches:
         model = rs.RandomSetNetwork(Watching(), BUDGET)
         quick(model, digits[0], accumulate_grad_batches=2)
         assert len({tuple(mask.tolist()) for mask in masks}) == len(masks) == 13
+
+
+@pytest.mark.slow
+class TestAveragedWeights:
+    def test_the_average_of_all_steps(self, digits):
+        """By hand: e ← d e + (1 − d) w after each step, d = min(decay, (1 + t)/(10 + t)), e_0 = w_0."""
+        from lightning import Callback
+
+        seen = []
+
+        class Watching(Callback):
+            def on_train_batch_end(self, trainer, engine, *_):
+                seen.append([p.detach().clone() for p in engine.module.parameters()])
+
+        model = network()
+        quick(model, digits[0], ema=0.5, callbacks=[Watching()])
+        assert len(seen) == 13
+        average = seen[0]
+        for step, weights in enumerate(seen[1:], 1):
+            decay = min(0.5, (1 + step) / (10 + step))
+            average = [decay * a + (1 - decay) * w for a, w in zip(average, weights, strict=True)]
+        for found, expected in zip(model.parameters(), average, strict=True):
+            assert torch.allclose(found, expected, atol=1e-6)
+            assert found.requires_grad
+
+    def test_it_is_validated_saved_and_calibrated(self, digits, tmp_path):
+        torch.manual_seed(0)
+        backbone = nn.Sequential(nn.Linear(64, 32), nn.BatchNorm1d(32), nn.ReLU())
+        model = rs.RandomSetNetwork(backbone, BUDGET, in_features=32)
+        report = quick(model, *digits, epochs=3, ema=0.99, out=tmp_path)
+        x, y = digits[1].tensors
+        answer = model.predict(x, calibrated=False, discounted=False)
+        assert report.last["val_accuracy"] == pytest.approx((answer.labels == y).double().mean().item())
+        stored = torch.load(tmp_path / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
+        for name in ("backbone.0.weight", "backbone.1.running_var"):
+            assert torch.equal(stored[f"average.module.{name}"], model.state_dict()[name])
+            assert not torch.equal(stored[f"module.{name}"], model.state_dict()[name])
+        assert report.calibration is not None
+
+    def test_the_average_of_the_best_epoch_is_kept(self, digits, tmp_path):
+        model = network()
+        report = quick(model, *digits, epochs=3, ema=0.9, out=tmp_path, keep="best", calibrated=False)
+        x, y = digits[1].tensors
+        accuracy = (model.predict(x, discounted=False).labels == y).double().mean().item()
+        assert accuracy == pytest.approx(report.best["val_accuracy"])
+
+    def test_a_frozen_backbone_stays(self, digits):
+        model = network().freeze_backbone()
+        before = [p.clone() for p in model.backbone.parameters()]
+        quick(model, digits[0], ema=0.9)
+        assert all(torch.equal(a, b) for a, b in zip(before, model.backbone.parameters(), strict=True))

@@ -6,11 +6,12 @@ import random
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, Subset, TensorDataset
 
 from randomset.errors import RandomSetError, ShapeError
 from randomset.training.loaders import (
     EpochLoader,
+    labels_of,
     seed_from,
     training_loader,
     validation_loader,
@@ -121,6 +122,70 @@ class TestEpochLoader:
         seeds = {seed_from(a, b) for a in range(30) for b in range(30)}
         assert len(seeds) == 900
         assert all(0 <= seed < 2**63 for seed in seeds)
+
+
+class TestBalance:
+    labels = torch.tensor([0] * 30 + [1] * 7 + [2] * 3)
+
+    def loader(self, **options):
+        loader = EpochLoader(TensorDataset(torch.arange(40), self.labels), 8, **options)
+        loader.balanced = self.labels
+        return loader
+
+    def test_every_class_is_drawn_equally_often(self):
+        loader, seen_samples = self.loader(seed=1), set()
+        for _ in range(3):
+            places, labels = (torch.cat(parts) for parts in zip(*loader, strict=True))
+            assert sorted(labels.bincount().tolist()) == [13, 13, 14]
+            rare = places[labels == 2].bincount()[37:]
+            assert rare.max() - rare.min() <= 1  # all before one is drawn again
+            assert len(places[labels == 0].unique()) == int((labels == 0).sum())
+            seen_samples |= set(places.tolist())
+        assert len(seen_samples) > 30  # other ones of the common class in every epoch
+
+    def test_the_order_resumes_from_any_batch(self):
+        loader = self.loader(seed=2)
+        expected = seen(loader) + seen(loader)
+        for start in (1, 4, 5, 7):
+            again = self.loader(seed=2)
+            again.start_at(*divmod(start, 5))
+            assert (seen(again) + (seen(again) if start < 5 else [])) == expected[start:]
+
+    def test_ignored_samples_are_not_drawn(self):
+        loader = self.loader()
+        loader.balanced = self.labels.where(self.labels != 0, -1)
+        labels = torch.cat([labels for _, labels in loader])
+        assert labels.bincount().tolist() == [0, 20, 20]
+
+    def test_processes_share_the_drawn_samples(self, monkeypatch):
+        whole = seen(self.loader(seed=3))
+        parts = []
+        for rank in range(2):
+            monkeypatch.setattr(EpochLoader, "_processes", lambda self, rank=rank: (rank, 2))
+            parts.append(seen(self.loader(seed=3)))
+        assert [sorted(a + b) for a, b in zip(*parts, strict=True)] == [sorted(batch) for batch in whole]
+
+
+class TestLabels:
+    def test_where_labels_are_found(self):
+        class Folder(Slow):
+            targets = list(range(0, 100, 10))  # noqa: RUF012
+
+        expected = NUMBERS.tensors[1]
+        for data in (
+            NUMBERS,
+            tuple(NUMBERS.tensors),
+            Folder(),
+            DataLoader(Folder(), 3),
+            EpochLoader(NUMBERS, 4),
+        ):
+            assert torch.equal(labels_of(data), expected)
+        for data in (NUMBERS, Folder()):
+            assert labels_of(Subset(data, [3, 1])).tolist() == [30, 10]
+
+    def test_where_they_are_not(self):
+        for data in (Slow(), TensorDataset(torch.zeros(3)), [NUMBERS.tensors], Subset(Slow(), [1]), 3):
+            assert labels_of(data) is None
 
 
 class TestKindsOfData:

@@ -1,6 +1,7 @@
 """Recipes: optimizers, schedules, what can be changed, and what is refused."""
 
 import dataclasses
+import json
 
 import pytest
 import torch
@@ -85,6 +86,19 @@ class TestRecipe:
         assert Recipe.named(recipe, epochs=None, learning_rate=1.0).learning_rate == 1.0
         assert recipe.learning_rate == 1e-3
 
+    def test_recipes_of_earlier_versions(self):
+        new = {"augment", "class_weight", "sampling", "ema"}
+        stored = {name: value for name, value in Recipe.paper().as_dict().items() if name not in new}
+        assert Recipe.from_dict(stored) == Recipe.paper()
+
+    def test_class_weights_survive_a_file(self):
+        recipe = Recipe.named("fast", class_weight={"cat": 2, "dog": 1}, augment="flip+mixup", ema=0.9)
+        again = Recipe.from_dict(json.loads(json.dumps(recipe.as_dict())))
+        assert again == recipe
+        assert again.differences(recipe) == []
+        other = Recipe.named(recipe, class_weight="balanced", ema=0.99)
+        assert [text.split(" ")[0] for text in other.differences(recipe)] == ["class_weight", "ema"]
+
     def test_differences_between_recipes(self):
         fast, longer = Recipe.fast(), Recipe.named("fast", epochs=99)
         assert longer.differences(fast) == ["epochs 30 → 99"]
@@ -102,6 +116,13 @@ class TestRecipe:
             ({"shift": 1.0}, "shift"),
             ({"optimizer": "lion"}, "adam, adamw, sgd"),
             ({"schedule": "zigzag"}, "one-cycle"),
+            ({"augment": "blur"}, "unknown augmentation; got blur; expected none, flip"),
+            ({"sampling": "often"}, "unknown sampling; got often; expected one of uniform, balanced"),
+            ({"ema": 1.0}, "ema is out of range; got 1.0"),
+            ({"ema": -0.1}, "ema is out of range"),
+            ({"class_weight": "much"}, "invalid class_weight"),
+            ({"class_weight": {"cat": -1.0}}, "finite and not negative"),
+            ({"class_weight": "balanced", "sampling": "balanced"}, "balanced twice"),
         ],
     )
     def test_mistakes(self, changes, message):

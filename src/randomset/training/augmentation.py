@@ -22,7 +22,9 @@ __all__ = [
 ]
 
 _NAMES = ("none", "flip", "shift", "photos", "randaugment", "mixup")
-SHIFT = 0.1  # of the width and height, for "shift"
+SHIFT = 0.125
+"""The largest shift of "shift", as a share of the width and height: 4 pixels of 32."""
+
 _CROP = 0.8, 1.0  # sides of the crop of "photos", as shares of those of the image
 _BEYOND = 0.1  # how far the crop may reach beyond the image, as a share of its sides
 _BRIGHTNESS = 0.1  # largest change, as a share of the range of values

@@ -114,6 +114,9 @@ def balanced_for(plan: Recipe, network: nn.Module, loss: nn.Module, train: Any, 
     names = getattr(network, "classes", None)
     classes = tuple(map(str, range(number or 0))) if names is None else tuple(names)
     if counts is not None:
+        for option in ("sampling", "class_weight"):
+            if getattr(plan, option) == "balanced":
+                _check_present(counts, classes, option)
         warn_of_rare_classes(counts, classes)
     if plan.sampling == "balanced":
         several = labels is not None and labels.dim() > 1
@@ -124,7 +127,6 @@ def balanced_for(plan: Recipe, network: nn.Module, loss: nn.Module, train: Any, 
                 expected="a TensorDataset, a data set with `targets`, or a shuffling DataLoader of one",
                 remedy='class_weight="balanced" takes set-valued labels' if several else "",
             )
-        _check_present(counts, classes, "sampling")
         loader.balanced = labels
     weights: Any = class_weight_by_index(plan.class_weight, classes) if number else plan.class_weight
     if weights != "balanced":
@@ -136,7 +138,6 @@ def balanced_for(plan: Recipe, network: nn.Module, loss: nn.Module, train: Any, 
             expected="a TensorDataset, a data set with `targets`, or a DataLoader of one",
             remedy="Pass weights: class_weight=[…], one for each class",
         )
-    _check_present(counts, classes, "class_weight")
     return (counts.sum() / (len(counts) * counts)).float()
 
 

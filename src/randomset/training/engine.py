@@ -124,7 +124,7 @@ class Engine(lightning.LightningModule):
         if alone:
             each = by_class[labels.where(labels != self.ignored, 0).long()]
         else:
-            each = labels.to(by_class) @ by_class / labels.to(by_class).sum(1)
+            each = (labels * by_class).sum(1) / labels.sum(1)  # no product of matrices: autocast rounds them
         return each if weight is None else each * weight
 
     def _seed(self, *place: int) -> None:

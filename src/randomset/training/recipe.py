@@ -38,9 +38,9 @@ class Recipe:
         shift: maximum random shift of images, as a fraction of their width and height.
         flip: whether to flip images horizontally with probability 0.5.
         clip: maximum gradient norm; None disables clipping.
-        augment: augmentation by name, which replaces `shift` and `flip`: "none", "flip", "shift" (by a
-            tenth), "photos" (flips, crops, brightness and contrast), "randaugment" (of torchvision), "mixup",
-            or several joined by "+".
+        augment: augmentation by name, which replaces `shift` and `flip`: "none", "flip", "shift" (up to
+            an eighth), "photos" (flips, crops, brightness, contrast), "randaugment" (of torchvision),
+            "mixup", or several joined by "+".
         class_weight: weights of the classes in the loss: "balanced" (inversely proportional to the numbers of
             training samples), weights by class name (1 for classes that are not named), or a list with one
             for each class. A set-valued label has the mean weight of its classes.
