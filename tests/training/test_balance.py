@@ -216,9 +216,10 @@ class TestWarning:
         with pytest.warns(RandomSetWarning, match=r"1 of 3 classes has fewer .*: dog \(0\)\."):
             self.fit(self.labels(100, 0, 10))
 
+    @pytest.mark.filterwarnings("error")
     def test_small_data_sets_are_known_to_be_small(self):
         self.fit(self.labels(10, 10, 100))
-        self.fit(self.labels(2, 3, 4))
+        self.fit(self.labels(19, 31, 9))  # 20 each would be usual
 
     def test_once_for_the_whole_training(self):
         labels = self.labels(100, 60, 3)
@@ -228,6 +229,7 @@ class TestWarning:
             train(TrainConfig(epochs=1, num_sets=1, width=4), inputs, labels, ("cat", "dog", "lynx"))
         assert len([w for w in caught if "lynx (3)" in str(w.message)]) == 1
 
+    @pytest.mark.filterwarnings("error")
     def test_few_validation_samples(self, digits):
         few = TensorDataset(*(tensor[:19] for tensor in digits[1].tensors))
         with pytest.warns(RandomSetWarning, match="calibrated on 19 validation samples, fewer than 20"):

@@ -102,6 +102,10 @@ class TestConfiguration:
             assert (plan.class_weight, plan.sampling) == ((("a", 2.0),), "balanced")
             assert (plan.augment, plan.ema) == ("photos", 0.9)
 
+    def test_the_best_epoch_needs_validation_data(self):
+        with pytest.raises(RandomSetError, match="got keep best with validation 0"):
+            TrainConfig(keep="best", validation=0).checked()
+
     def test_frozen_features_can_only_be_mixed(self):
         frozen = TrainConfig(freeze=True, weights="default")
         dataclasses.replace(frozen, augment="mixup").checked()

@@ -34,8 +34,8 @@ ClassWeight: TypeAlias = "str | Mapping[str, float] | Sequence[float] | Sequence
 _RARE = 10
 """Classes with fewer training samples are rare: hardly any is left to validate or calibrate on."""
 
-_MANY = 100
-"""Of fewer training samples in total, users know that they are few."""
+_USUAL = 20
+"""Where classes have fewer samples on average, users know that they are few."""
 
 
 def checked_class_weight(value: ClassWeight) -> ClassWeight:
@@ -184,11 +184,11 @@ def _check_present(counts: Tensor, classes: Sequence[str], option: str) -> None:
 
 
 def warn_of_rare_classes(counts: Tensor, classes: Sequence[str]) -> None:
-    """Warn of classes with fewer than 10 training samples, unless there are few samples in total."""
+    """Warn of classes with fewer than 10 training samples, unless most classes have few."""
     rare = [
         (round(number), name) for name, number in zip(classes, counts.tolist(), strict=True) if number < _RARE
     ]
-    if not rare or counts.sum() < _MANY:
+    if not rare or counts.mean() < _USUAL:
         return
     shown = ", ".join(f"{name} ({number})" for number, name in sorted(rare)[:5])
     have = "has" if len(rare) == 1 else "have"

@@ -136,6 +136,10 @@ class TrainConfig:
             )
         if self.keep not in ("last", "best"):
             raise RandomSetError("unknown value for keep", got=self.keep, expected="'last' or 'best'")
+        if self.keep == "best" and not self.validation:
+            raise RandomSetError(
+                "the best epoch is found on validation data", got="keep best with validation 0"
+            )
         if self.freeze and self.recipe == "text" and self.learning_rate is None:
             raise RandomSetError(
                 "the text recipe is for fine-tuning: its learning rate is too low to train only a head",
