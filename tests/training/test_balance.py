@@ -187,6 +187,20 @@ class TestMistakes:
             quick(network(), batches, class_weight="balanced")
         assert quick(network(), batches, class_weight={"3": 2.0}).last["step"] == 8
 
+    def test_a_plain_module_may_have_more_classes_than_there_are_labels(self, digits):
+        x, y = digits[0].tensors
+        data = TensorDataset(x[y < 8], y[y < 8])
+        plain = nn.Linear(64, 10)
+        assert quick(plain, data, loss=CrossEntropy(), class_weight=[1.0] * 10).last["loss"] > 0
+        with pytest.raises(LabelError, match="unknown class in class_weight; got 8"):
+            quick(plain, data, loss=CrossEntropy(), class_weight={"8": 2.0})
+
+    def test_invalid_labels_are_reported_as_ever(self, digits):
+        x, y = digits[0].tensors
+        data = TensorDataset(x, y.where(y != 3, 10))
+        with pytest.raises(LabelError, match="10"):
+            quick(network(), data, class_weight=[1.0] * 10)
+
     def test_losses_without_weights(self, digits):
         plain = nn.Linear(64, 10)
         for options in ({"class_weight": "balanced"}, {"augment": "mixup"}):

@@ -25,6 +25,7 @@ __all__ = [
     "checked_class_weight",
     "class_counts",
     "class_weight_by_index",
+    "counted",
     "warn_of_rare_classes",
 ]
 
@@ -107,8 +108,10 @@ def balanced_for(plan: Recipe, network: nn.Module, loss: nn.Module, train: Any, 
     """Balance the loader if the recipe says so, and return the weights of the classes in the loss, if any."""
     check_loss(plan, loss)
     labels = labels_of(loader if isinstance(loader, EpochLoader) else train)
-    number, ignored = getattr(network, "num_classes", None), getattr(loss, "ignore_index", -100)
-    labels, counts = _counted(labels, number, ignored)
+    number, given = getattr(network, "num_classes", None), plan.class_weight
+    if not isinstance(number, int) and isinstance(given, tuple) and isinstance(given[0], float):
+        number = len(given)
+    labels, counts = counted(labels, number, getattr(loss, "ignore_index", -100))
     if counts is not None:
         number = len(counts)
     names = getattr(network, "classes", None)
@@ -128,7 +131,7 @@ def balanced_for(plan: Recipe, network: nn.Module, loss: nn.Module, train: Any, 
                 remedy='class_weight="balanced" takes set-valued labels' if several else "",
             )
         loader.balanced = labels
-    weights: Any = class_weight_by_index(plan.class_weight, classes) if number else plan.class_weight
+    weights: Any = class_weight_by_index(given, classes)
     if weights != "balanced":
         return None if weights is None else torch.tensor(weights)
     if counts is None:
@@ -159,9 +162,9 @@ def check_loss(plan: Recipe, loss: nn.Module) -> None:
         raise RandomSetError("class weights given twice", got="class_weight, and a loss with class_weights")
 
 
-def _counted(labels: Any, number: Any, ignored: int) -> tuple[Tensor | None, Tensor | None]:
+def counted(labels: Any, number: Any, ignored: int = -100) -> tuple[Tensor | None, Tensor | None]:
     """Return labels, with −1 for ignored ones, and the number of samples of each class; None if unknown."""
-    if not isinstance(labels, Tensor) or labels.dim() not in (1, 2):
+    if not isinstance(labels, Tensor) or labels.dim() not in (1, 2) or not labels.numel():
         return None, None
     if labels.dim() == 1:
         if labels.is_floating_point() or labels.dtype == torch.bool:

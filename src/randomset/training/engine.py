@@ -78,6 +78,8 @@ class Engine(lightning.LightningModule):
         outputs = feature_tensor(returned)
         if not getattr(self.loss, "takes_pairs", False) or not isinstance(returned, tuple):
             returned = outputs
+        if others is not None and not isinstance(labels, Tensor):
+            raise LabelError("mixup needs labels in a tensor", got=type(labels).__name__)
         if others is not None:  # a mixture has the mass λ on its own label, and 1 − λ on the other one
             returned = tuple(map(_twice, returned)) if isinstance(returned, tuple) else _twice(returned)
             labels = torch.cat((labels, labels[others]))
@@ -122,9 +124,11 @@ class Engine(lightning.LightningModule):
                 expected=f"class indices, or one column for each of the {len(by_class)} classes",
             )
         if alone:
-            each = by_class[labels.where(labels != self.ignored, 0).long()]
+            each = by_class[labels.long().clamp(0, len(by_class) - 1)]  # the loss reports invalid labels
         else:
-            each = (labels * by_class).sum(1) / labels.sum(1)  # no product of matrices: autocast rounds them
+            each = (labels * by_class).sum(1) / labels.sum(1).clamp_min(
+                1e-12
+            )  # no product of matrices: autocast rounds them
         return each if weight is None else each * weight
 
     def _seed(self, *place: int) -> None:

@@ -25,8 +25,8 @@ from randomset.models.base import Classifier
 from randomset.models.storage import classifier_class
 from randomset.training.balance import (
     ClassWeight,
-    class_counts,
     class_weight_by_index,
+    counted,
     warn_of_rare_classes,
 )
 from randomset.training.config import TrainConfig
@@ -295,8 +295,9 @@ def train(
             remedy="Random-set networks take set-valued labels: --method rsnn",
         )
     class_weight_by_index(config.class_weight, classes)  # fail before the first stage
-    trained = labels if rows is None else labels[rows]
-    warn_of_rare_classes(class_counts(trained, len(classes)), classes)
+    counts = counted(labels if rows is None else labels[rows], len(classes))[1]
+    if counts is not None:
+        warn_of_rare_classes(counts, classes)
     torch.manual_seed(config.seed)
     template = backbone
     if template is None:
