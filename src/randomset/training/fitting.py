@@ -97,8 +97,7 @@ def fit(
         resume: whether to resume from the run folder's last checkpoint, or the path of another one. If the
             folder has no checkpoint, training starts from the beginning; if the last one is damaged,
             training resumes from the previous one, with a warning.
-        keep: which weights the network ends with: those of the last epoch, or of the one with the best
-            validation accuracy. "best" needs a run folder and validation data.
+        keep: which epoch's weights the network ends with. "best" needs a run folder and validation data.
         class_weight: weights of the classes in the loss; by default, the recipe's: see `Recipe`.
         sampling: "balanced" draws each class equally often; by default, the recipe's.
         augment: augmentation by name, such as "photos"; by default, the recipe's.
@@ -237,8 +236,7 @@ def fit(
     support = None
     if validated and reliability != "none" and hasattr(network, "fit_reliability"):
         held_out = data["val_dataloaders"] if val is not None else train.val_dataloader()
-        options = {"seed": seed, "insist": insists}
-        support = _supported(network, train, held_out, loss, progress, reliability, **options)
+        support = _supported(network, train, held_out, loss, progress, reliability, seed=seed, insist=insists)
     report = FitReport(history, folder, calibration, plan.epochs, keep, support)
     _warn_of_divergence(history, engine.first_loss)
     if isinstance(network, Classifier):
