@@ -226,11 +226,41 @@ class TestParameters:
             ({"validation_fraction": 1.0}, "validation_fraction"),
             ({"keep": 0.0}, "keep is out of range"),
             ({"hidden": (0,)}, "positive"),
+            ({"class_weight": {7: 2.0}}, "unknown class in class_weight; got 7; expected one of 0, 1, 2, 3"),
+            ({"class_weight": {0: -2.0}}, "finite and not negative"),
+            ({"class_weight": "even"}, "invalid class_weight; got 'even'"),
+            ({"sampling": "often"}, "uniform, balanced"),
+            ({"augment": "flip"}, "expected images"),
+            ({"ema": 1.5}, "ema is out of range"),
         ],
     )
     def test_mistakes(self, blobs, options, message):
         with pytest.raises(RandomSetError, match=message):
             RandomSetClassifier(**{"epochs": 1, **options}).fit(*blobs)
+
+    def test_balance_raises_the_recall_of_a_rare_class(self):
+        X, y = make_blobs([12, 200], 2, centers=[[0.0, 0.0], [1.5, 1.5]], random_state=0)
+        X_new, _ = make_blobs([300, 0], 2, centers=[[0.0, 0.0], [1.5, 1.5]], random_state=1)
+        names = np.array(["rare", "common"])
+
+        def recall(**options):
+            fitted = RandomSetClassifier(epochs=20, learning_rate=1e-2, random_state=0, **options)
+            return (fitted.fit(X, names[y]).predict(X_new) == "rare").mean()
+
+        plain = recall()
+        for options in (
+            {"class_weight": "balanced"},
+            {"class_weight": {"rare": 16}},
+            {"sampling": "balanced"},
+        ):
+            assert recall(**options) > plain + 0.15
+
+    def test_averages_and_mixtures(self, blobs):
+        X, y = blobs
+        options = {"augment": "mixup", "ema": 0.9, "random_state": 0}
+        first, second = (RandomSetClassifier(epochs=8, **options).fit(X, y) for _ in "12")
+        assert (first.predict_proba(X) == second.predict_proba(X)).all()
+        assert first.score(X, y) > 0.8
 
     def test_invalid_weights(self, blobs):
         with pytest.raises(ValueError, match="non-zero"):

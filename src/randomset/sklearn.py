@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -21,6 +21,7 @@ from randomset.data.arrays import images_from_array
 from randomset.errors import LabelError, RandomSetError, ShapeError
 from randomset.models.prediction import Threshold
 from randomset.training import TrainConfig, train
+from randomset.training.balance import checked_class_weight
 
 if TYPE_CHECKING:
     from randomset.belief.budget import Budget
@@ -49,6 +50,11 @@ class RandomSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         alpha: weight of the loss term M_r.
         beta: weight of the loss term M_s.
         recipe: "fast", "fast-head" or "paper".
+        class_weight: None, "balanced" (inversely proportional to the numbers of training samples), or a
+            dictionary of labels and their weights in the loss; other labels weigh 1.
+        sampling: "balanced" draws each class equally often; by default, every sample once per epoch.
+        augment: augmentation of images by name, such as "photos" or "flip+mixup"; see `randomset.Recipe`.
+        ema: decay of a moving average of the weights, such as 0.999, to predict with.
         reliability: how predictions for inputs unlike the training data are discounted, which needs 20 or
             more held-out samples: "auto", "neighbours", "gaussians" or "none"; see
             `randomset.models.Reliability`.
@@ -89,6 +95,10 @@ class RandomSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         alpha: float = 1e-3,
         beta: float = 1e-3,
         recipe: str = "fast",
+        class_weight: Literal["balanced"] | dict[Any, float] | None = None,
+        sampling: Literal["uniform", "balanced"] | None = None,
+        augment: str | None = None,
+        ema: float | None = None,
         reducer: str = "pca",
         reliability: str = "auto",
         validation_fraction: float = 0.1,
@@ -106,6 +116,10 @@ class RandomSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.alpha = alpha
         self.beta = beta
         self.recipe = recipe
+        self.class_weight = class_weight
+        self.sampling = sampling
+        self.augment = augment
+        self.ema = ema
         self.reducer = reducer
         self.reliability = reliability
         self.validation_fraction = validation_fraction
@@ -151,8 +165,12 @@ class RandomSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             epochs=self.epochs,
             batch_size=None if self.batch_size == "auto" else self.batch_size,
             learning_rate=self.learning_rate,
+            class_weight=self._class_weight(),
+            sampling=self.sampling,
+            augment=self.augment,
+            ema=self.ema,
             seed=seed,
-        )
+        ).checked()
         with torch.random.fork_rng():
             result = train(
                 config,
@@ -255,6 +273,25 @@ class RandomSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         rest, held_out = stratified_parts(codes, [share], seed)
         enough = len(held_out) >= max(20, len(self.classes_))  # too few to fit a temperature
         return (rest, held_out) if enough else (np.arange(len(codes)), held_out[:0])
+
+    def _class_weight(self) -> Any:
+        """Return the weights of the classes in the order of `classes_`."""
+        given = self.class_weight
+        if given is None or not isinstance(given, Mapping):
+            if given not in (None, "balanced"):
+                raise RandomSetError(
+                    "invalid class_weight",
+                    got=repr(given),
+                    expected='None, "balanced", or a dictionary of labels and weights',
+                )
+            return given
+        if unknown := [label for label in given if label not in self.classes_.tolist()]:
+            raise LabelError(
+                "unknown class in class_weight",
+                got=unknown[0],
+                expected=f"one of {', '.join(map(str, self.classes_[:10]))}",
+            )
+        return checked_class_weight([given.get(label, 1.0) for label in self.classes_.tolist()])
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

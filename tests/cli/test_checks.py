@@ -7,6 +7,7 @@ import pytest
 from randomset.cli.checks import (
     check_at_least_one,
     check_seed,
+    class_weights,
     named_sources,
     number_or_auto,
     share_or_number,
@@ -23,6 +24,17 @@ def test_sources_with_names():
     for wrong in (["=x"], ["a="], [""], ["a=b", "a=c"], ["x/a.npz", "y/a.npz"]):
         with pytest.raises(RandomSetError):
             named_sources(wrong)
+
+
+def test_class_weights():
+    assert class_weights(None) is class_weights([]) is None
+    assert class_weights(["balanced"]) == "balanced"
+    assert class_weights(["cat=2", "a=b=0.5"]) == (("cat", 2.0), ("a=b", 0.5))
+    for wrong in (["cat"], ["=2"], ["cat=much"], ["balanced", "cat=2"]):
+        with pytest.raises(RandomSetError, match="must be NAME=WEIGHT or balanced"):
+            class_weights(wrong)
+    with pytest.raises(RandomSetError, match=r"not negative; got cat: -1\.0"):
+        class_weights(["cat=-1"])
 
 
 def test_numbers():

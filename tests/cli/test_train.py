@@ -112,6 +112,27 @@ class TestTrain:
         assert not (tmp_path / "run" / "first").exists()
         assert json.loads((tmp_path / "run" / "config.json").read_text())["config"]["from_scratch"] is True
 
+    def test_options_of_training_are_stored(self, tmp_path):
+        options = ("--class-weight", "3=2", "--class-weight", "8=1.5", "--sampling", "balanced")
+        more = ("--augment", "shift+mixup", "--ema", 0.9, "--keep", "best", "--sets", 3, "--epochs", 2)
+        out = run("train", "digits", "--out", "run", *options, *more, cwd=tmp_path)
+        assert out.returncode == 0, out.stderr
+        config = json.loads((tmp_path / "run" / "config.json").read_text())["config"]
+        assert config["class_weight"] == [["3", 2.0], ["8", 1.5]]
+        names = ("sampling", "augment", "ema", "keep")
+        assert [config[name] for name in names] == ["balanced", "shift+mixup", 0.9, "best"]
+        for folder in ("run", "run/first"):  # the network that chooses the sets is trained in the same way
+            last = tmp_path / folder / "checkpoints" / "last.ckpt"
+            recipe = torch.load(last, weights_only=True)["randomset"]["recipe"]
+            assert [recipe["class_weight"][c] for c in (2, 3, 8)] == [1.0, 2.0, 1.5]
+            assert [recipe[name] for name in names[:3]] == ["balanced", "shift+mixup", 0.9]
+        (tmp_path / "run" / "test.json").unlink()
+        out = run("train", "--out", "run", "--resume", "--class-weight", "3=3", cwd=tmp_path)
+        assert out.returncode == 2
+        assert "a resumed run keeps its own settings; got class_weight" in out.stderr
+        out = run("train", "--out", "run", "--resume", "--augment", "shift+mixup", cwd=tmp_path)
+        assert out.returncode == 0, out.stderr
+
     def test_a_configuration_is_printed_and_used(self, trained):
         folder, _ = trained
         out = run("train", "--config", "run", "--out", "second", "--seed", 3, "--epochs", 1, cwd=folder)
@@ -168,6 +189,12 @@ MISTAKES = {
         ["train", "digits", "--from-scratch", "--method", "softmax"],
         "only for random-set networks",
     ),
+    "unknown augmentation": (["train", "digits", "--augment", "blur"], "unknown augmentation"),
+    "bad sampling": (["train", "digits", "--sampling", "often"], "uniform, balanced"),
+    "bad decay": (["train", "digits", "--ema", "1"], "ema is out of range"),
+    "bad keep": (["train", "digits", "--keep", "worst"], "'last' or 'best'"),
+    "bad class weight": (["train", "digits", "--class-weight", "3"], "NAME=WEIGHT or balanced"),
+    "unknown class": (["train", "digits", "--class-weight", "11=2"], "unknown class in class_weight; got 11"),
     "no run": (["train", "--resume"], "no run to resume"),
     "no config": (["train", "--config", "nothing"], "configuration"),
     "a budget of other classes": (

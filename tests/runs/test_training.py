@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from randomset import Budget
-from randomset.errors import RandomSetError
+from randomset.errors import RandomSetError, RandomSetWarning
 from randomset.runs import Run
 from randomset.runs.training import seconds_of, train_run
 from randomset.training.config import TrainConfig
@@ -39,7 +39,11 @@ def test_a_budget_is_used(tmp_path):
 def test_set_valued_labels_are_met_by_any_of_their_classes(tmp_path):
     rows = np.random.default_rng(0).normal(size=(60, 4))
     np.savez(tmp_path / "sets.npz", features=rows, labels=np.ones((60, 3), dtype=int))
-    train_run(TrainConfig(source=str(tmp_path / "sets.npz"), **SMALL), tmp_path / "run")
+    with (
+        pytest.warns(RandomSetWarning, match=r"inputs was chosen on 6 validation samples, fewer than 20"),
+        pytest.warns(RandomSetWarning, match="calibrated on 6 validation samples"),
+    ):
+        train_run(TrainConfig(source=str(tmp_path / "sets.npz"), **SMALL), tmp_path / "run")
     test = json.loads((tmp_path / "run" / "test.json").read_text())
     assert (test["samples"], test["accuracy"]) == (12, 1.0)
 

@@ -33,6 +33,7 @@ if kind == "loader":  # a loader's batch size is for each process, as Lightning 
 report = rs.fit(
     network, train, TensorDataset(x[400:501], y[400:501]), epochs=3, loss=loss, out=out,
     batch_size=None if kind == "loader" else 64, progress=False, accelerator="cpu", precision="32-true",
+    **({"class_weight": {"3": 5.0}, "sampling": "balanced", "ema": 0.9} if kind == "balanced" else {}),
 )
 answer = {
     "history": report.history,
@@ -60,7 +61,7 @@ def run(tmp_path, kind, processes):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["data set", "loader"])
+@pytest.mark.parametrize("kind", ["data set", "loader", "balanced"])
 def test_two_processes_learn_what_one_learns(tmp_path, kind):
     (alone,) = run(tmp_path, kind, 1)
     first, second = run(tmp_path, kind, 2)

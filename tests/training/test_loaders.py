@@ -1,4 +1,4 @@
-"""Batches whose order follows from seed and epoch, recipes, augmentation."""
+"""Batches whose order follows from seed and epoch."""
 
 import itertools
 import random
@@ -6,13 +6,13 @@ import random
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, Subset, TensorDataset
 
 from randomset.errors import RandomSetError, ShapeError
 from randomset.training.loaders import (
     EpochLoader,
+    labels_of,
     seed_from,
-    shifted_and_flipped,
     training_loader,
     validation_loader,
 )
@@ -124,6 +124,70 @@ class TestEpochLoader:
         assert all(0 <= seed < 2**63 for seed in seeds)
 
 
+class TestBalance:
+    labels = torch.tensor([0] * 30 + [1] * 7 + [2] * 3)
+
+    def loader(self, **options):
+        loader = EpochLoader(TensorDataset(torch.arange(40), self.labels), 8, **options)
+        loader.balanced = self.labels
+        return loader
+
+    def test_every_class_is_drawn_equally_often(self):
+        loader, seen_samples = self.loader(seed=1), set()
+        for _ in range(3):
+            places, labels = (torch.cat(parts) for parts in zip(*loader, strict=True))
+            assert sorted(labels.bincount().tolist()) == [13, 13, 14]
+            rare = places[labels == 2].bincount()[37:]
+            assert rare.max() - rare.min() <= 1  # all before one is drawn again
+            assert len(places[labels == 0].unique()) == int((labels == 0).sum())
+            seen_samples |= set(places.tolist())
+        assert len(seen_samples) > 30  # other ones of the common class in every epoch
+
+    def test_the_order_resumes_from_any_batch(self):
+        loader = self.loader(seed=2)
+        expected = seen(loader) + seen(loader)
+        for start in (1, 4, 5, 7):
+            again = self.loader(seed=2)
+            again.start_at(*divmod(start, 5))
+            assert (seen(again) + (seen(again) if start < 5 else [])) == expected[start:]
+
+    def test_ignored_samples_are_not_drawn(self):
+        loader = self.loader()
+        loader.balanced = self.labels.where(self.labels != 0, -1)
+        labels = torch.cat([labels for _, labels in loader])
+        assert labels.bincount().tolist() == [0, 20, 20]
+
+    def test_processes_share_the_drawn_samples(self, monkeypatch):
+        whole = seen(self.loader(seed=3))
+        parts = []
+        for rank in range(2):
+            monkeypatch.setattr(EpochLoader, "_processes", lambda self, rank=rank: (rank, 2))
+            parts.append(seen(self.loader(seed=3)))
+        assert [sorted(a + b) for a, b in zip(*parts, strict=True)] == [sorted(batch) for batch in whole]
+
+
+class TestLabels:
+    def test_where_labels_are_found(self):
+        class Folder(Slow):
+            targets = list(range(0, 100, 10))  # noqa: RUF012
+
+        expected = NUMBERS.tensors[1]
+        for data in (
+            NUMBERS,
+            tuple(NUMBERS.tensors),
+            Folder(),
+            DataLoader(Folder(), 3),
+            EpochLoader(NUMBERS, 4),
+        ):
+            assert torch.equal(labels_of(data), expected)
+        for data in (NUMBERS, Folder()):
+            assert labels_of(Subset(data, [3, 1])).tolist() == [30, 10]
+
+    def test_where_they_are_not(self):
+        for data in (Slow(), TensorDataset(torch.zeros(3)), [NUMBERS.tensors], Subset(Slow(), [1]), 3):
+            assert labels_of(data) is None
+
+
 class TestKindsOfData:
     def test_a_plain_loader_becomes_reproducible(self):
         loader = training_loader(DataLoader(NUMBERS, 4, shuffle=True), 99, 7, 0)
@@ -211,35 +275,3 @@ class TestTextsInBatches:
         assert first != second
         again, _ = self.loader()
         assert [labels.tolist() for _, labels in again] == first
-
-
-class TestAugmentation:
-    images = torch.rand(200, 2, 10, 20, generator=torch.Generator().manual_seed(0))
-
-    def test_every_image_is_a_shift_of_its_own(self):
-        torch.manual_seed(0)
-        moved = shifted_and_flipped(self.images, shift=0.1)
-        found = set()
-        for before, after in zip(self.images, moved, strict=True):
-            rows, columns = torch.arange(10), torch.arange(20)
-            shifts = [
-                (dy, dx)
-                for dy in (-1, 0, 1)
-                for dx in (-2, -1, 0, 1, 2)
-                if torch.equal(after, before[:, (rows + dy).clamp(0, 9)][:, :, (columns + dx).clamp(0, 19)])
-            ]
-            assert len(shifts) == 1
-            found.add(shifts[0])
-        assert len(found) == 15  # every shift occurs
-
-    def test_half_are_mirrored(self):
-        torch.manual_seed(0)
-        moved = shifted_and_flipped(self.images, flip=True)
-        same = (moved == self.images).flatten(1).all(1)
-        mirrored = (moved == self.images.flip(3)).flatten(1).all(1)
-        assert (same ^ mirrored).all()
-        assert 70 < same.sum() < 130
-
-    def test_bytes_stay_bytes(self):
-        pixels = (self.images * 255).byte()
-        assert shifted_and_flipped(pixels, 0.2, True).dtype == torch.uint8

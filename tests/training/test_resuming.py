@@ -6,12 +6,20 @@ import signal
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset, WeightedRandomSampler
+from torch.utils.data import DataLoader, Dataset, TensorDataset, WeightedRandomSampler
 
 import randomset as rs
 from randomset.errors import FileFormatError, RandomSetError, RandomSetWarning
 from randomset.training import FitReport, TrainingStopped
-from tests.training.conftest import assert_same, network, quick, run_checkpoints, small_network, train_small
+from tests.training.conftest import (
+    BUDGET,
+    assert_same,
+    network,
+    quick,
+    run_checkpoints,
+    small_network,
+    train_small,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -108,6 +116,30 @@ class TestExactResume:
     def test_accumulated_gradients(self, small_digits, tmp_path, monkeypatch):
         options = {"accumulate_grad_batches": 2, "checkpoint_steps": 1}
         assert_resumes_exactly(monkeypatch, tmp_path, lambda: small_digits, **options)
+
+    @pytest.mark.parametrize(
+        "options",
+        [
+            {"augment": "mixup", "ema": 0.9, "class_weight": "balanced"},
+            {"augment": "photos+mixup", "sampling": "balanced", "class_weight": {"3": 2.0}},
+        ],
+        ids=["table", "images"],
+    )
+    def test_augmentation_averages_and_balance(self, small_digits, tmp_path, monkeypatch, options):
+        def data():
+            if "photos" not in options["augment"]:
+                return small_digits
+            return tuple(TensorDataset(x.view(-1, 1, 8, 8), y) for x, y in (d.tensors for d in small_digits))
+
+        def flat_network():
+            torch.manual_seed(0)
+            backbone = torch.nn.Sequential(
+                torch.nn.Flatten(), torch.nn.Linear(64, 16), torch.nn.BatchNorm1d(16)
+            )
+            return rs.RandomSetNetwork(backbone, BUDGET, in_features=16)
+
+        monkeypatch.setattr("tests.training.test_resuming.small_network", flat_network)
+        assert_resumes_exactly(monkeypatch, tmp_path, data, checkpoint_steps=1, **options)
 
     def test_epochs_that_are_cut_short(self, small_digits, tmp_path, monkeypatch):
         assert_resumes_exactly(monkeypatch, tmp_path, lambda: small_digits, step=7, limit_train_batches=3)
@@ -252,6 +284,13 @@ class TestFiles:
             train_small(small_network(), *small_digits, out=run.parent, resume=True, batch_size=32)
         with pytest.raises(RandomSetError, match="the seed differs"):
             train_small(small_network(), *small_digits, out=run.parent, resume=True, seed=1)
+
+    @pytest.mark.parametrize(
+        "change", [{"ema": 0.9}, {"augment": "mixup"}, {"sampling": "balanced"}, {"class_weight": {"3": 2.0}}]
+    )
+    def test_another_way_to_train(self, small_digits, run, change):
+        with pytest.raises(RandomSetError, match=f"a different recipe; got {next(iter(change))} "):
+            train_small(small_network(), *small_digits, out=run.parent, resume=True, **change)
 
     def test_other_data_or_other_frozen_parts(self, small_digits, run):
         with pytest.raises(

@@ -6,6 +6,9 @@ import subprocess
 import sys
 
 import numpy as np
+import torch
+
+from randomset.training.augmentation import rand_augmented
 
 
 def run(*arguments, cwd):
@@ -39,3 +42,20 @@ def test_training_from_scratch(tmp_path):
     out = run("train", "digits", "--backbone", "timm:resnet10t", "--epochs", 1, "--sets", 5, cwd=tmp_path)
     assert out.returncode == 0, out.stderr
     assert "Chose Budget(10 classes, 5 sets" in out.stdout
+
+
+def test_randaugment_is_repeatable():
+    pixels = torch.randint(0, 256, (20, 3, 16, 16), dtype=torch.uint8)
+    found = []
+    for _ in range(2):
+        torch.manual_seed(0)
+        found.append(rand_augmented(pixels))
+    assert torch.equal(*found)
+    assert (found[0] != pixels).flatten(1).any(1).sum() > 10  # some transforms change nothing
+    assert rand_augmented(pixels / 255).dtype == torch.float32
+
+
+def test_training_with_randaugment(tmp_path):
+    options = ("--augment", "randaugment+mixup", "--epochs", 1, "--sets", 5)
+    out = run("train", "digits", *options, cwd=tmp_path)
+    assert out.returncode == 0, out.stderr

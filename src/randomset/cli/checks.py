@@ -8,11 +8,13 @@ from typing import Any
 
 from randomset.errors import MissingPackageError, RandomSetError
 from randomset.report.axes import need_matplotlib
+from randomset.training.balance import checked_class_weight
 
 __all__ = [
     "check_at_least_one",
     "check_drawing",
     "check_seed",
+    "class_weights",
     "named_sources",
     "number_or_auto",
     "share_or_number",
@@ -40,6 +42,24 @@ def check_seed(seed: int) -> None:
     """Reject a seed that torch does not accept."""
     if not 0 <= seed < 2**63:
         raise RandomSetError("--seed is out of range", got=seed, expected="a non-negative integer below 2^63")
+
+
+def class_weights(texts: list[str] | None) -> Any:
+    """Parse the values of --class-weight: `balanced`, or NAME=WEIGHT; None if there are none."""
+    if not texts or texts == ["balanced"]:
+        return "balanced" if texts else None
+    weights = []
+    for text in texts:
+        name, _, weight = text.rpartition("=")  # the name of a class may contain the sign
+        try:
+            weights.append((name, float(weight)))
+        except ValueError:
+            name = ""
+        if not name:
+            raise RandomSetError(
+                "--class-weight must be NAME=WEIGHT or balanced", got=text, expected="such as cat=2"
+            )
+    return checked_class_weight(weights)
 
 
 def named_sources(texts: list[str]) -> dict[str, str]:

@@ -8,7 +8,13 @@ from typing import Annotated, Any
 import typer
 
 from randomset._core.files import check_writable, lock_folder
-from randomset.cli.checks import check_at_least_one, check_drawing, named_sources, number_or_auto
+from randomset.cli.checks import (
+    check_at_least_one,
+    check_drawing,
+    class_weights,
+    named_sources,
+    number_or_auto,
+)
 from randomset.data.splits import resolved, usual_shares
 from randomset.errors import RandomSetError
 from randomset.evaluation import Evaluation
@@ -48,6 +54,13 @@ def compare(
     epochs: Annotated[int | None, typer.Option(help="passes over the data")] = None,
     batch_size: Annotated[int | None, typer.Option(help="samples per step")] = None,
     learning_rate: Annotated[float | None, typer.Option(help="the maximum; default: the recipe's")] = None,
+    class_weight: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=WEIGHT", help="as for `randomset train`")
+    ] = None,
+    sampling: Annotated[str | None, typer.Option(help="as for `randomset train`")] = None,
+    augment: Annotated[str | None, typer.Option(help="as for `randomset train`")] = None,
+    ema: Annotated[float | None, typer.Option(help="as for `randomset train`")] = None,
+    keep: Annotated[str, typer.Option(help="as for `randomset train`")] = "last",
     weights: Annotated[str, typer.Option(help="as for `randomset train`")] = "none",
     freeze: Annotated[bool, typer.Option("--freeze", help="train only the heads")] = False,
     size: Annotated[int | None, typer.Option(help="side in pixels to resize images to")] = None,
@@ -68,6 +81,8 @@ def compare(
     settings: dict[str, Any] = {
         **{"source": resolved(source), "backbone": backbone, "num_sets": number_or_auto(sets)},
         **{"recipe": recipe, "epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate},
+        **{"class_weight": class_weights(class_weight), "sampling": sampling},
+        **{"augment": augment, "ema": ema, "keep": keep},
         **{"width": width, "weights": resolved(weights), "freeze": freeze, "size": size},
         **{"label_column": label_column, "text_column": text_column, **usual_shares(resolved(source))},
     }

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from randomset.cli.checks import check_seed, number_or_auto, share_or_number
+from randomset.cli.checks import check_seed, class_weights, number_or_auto, share_or_number
 from randomset.data.splits import resolved, usual_shares
 from randomset.errors import FileFormatError, RandomSetError
 from randomset.models.storage import classifier_class
@@ -89,6 +89,29 @@ def train(
     ] = False,
     batch_size: Annotated[int | None, typer.Option(help="samples per step; default: the recipe's")] = None,
     learning_rate: Annotated[float | None, typer.Option(help="the maximum; default: the recipe's")] = None,
+    class_weight: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=WEIGHT",
+            help="weights of classes in the loss: `balanced`, or a class and its weight; repeatable",
+        ),
+    ] = None,
+    sampling: Annotated[
+        str | None, typer.Option(help="uniform, or balanced: draw each class equally often")
+    ] = None,
+    augment: Annotated[
+        str | None,
+        typer.Option(
+            help="none, flip, shift, photos (flips, crops, brightness, contrast), randaugment, mixup, or "
+            "several, such as photos+mixup; default: the recipe's"
+        ),
+    ] = None,
+    ema: Annotated[
+        float | None, typer.Option(help="decay of a moving average of the weights, such as 0.999")
+    ] = None,
+    keep: Annotated[
+        str, typer.Option(help="keep the weights of the last epoch, or of the best one in validation")
+    ] = "last",
     alpha: Annotated[
         float, typer.Option(help="weight of the loss term that penalises negative masses")
     ] = 1e-3,
@@ -151,6 +174,11 @@ def train(
         "from_scratch": from_scratch,
         "batch_size": batch_size,
         "learning_rate": learning_rate,
+        "class_weight": class_weights(class_weight),
+        "sampling": sampling,
+        "augment": augment,
+        "ema": ema,
+        "keep": keep,
         "alpha": alpha,
         "beta": beta,
         "gamma": gamma,

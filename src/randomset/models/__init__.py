@@ -2,6 +2,7 @@
 
 from randomset.models.base import Classifier
 from randomset.models.calibration import BeliefTemperature, PignisticTemperature, SoftmaxTemperature
+from randomset.models.cross_entropy import CrossEntropy
 from randomset.models.ensemble import Ensemble
 from randomset.models.epinet import Epinet
 from randomset.models.evidential import Evidential
@@ -23,6 +24,7 @@ __all__ = [
     "BeliefTemperature",
     "CalibrationReport",
     "Classifier",
+    "CrossEntropy",
     "Ensemble",
     "Epinet",
     "Evidential",

@@ -26,6 +26,7 @@ from randomset._core.batches import (
 from randomset.backbones.inputs import InputSpec
 from randomset.belief.random_set import RandomSet
 from randomset.errors import RandomSetError, ShapeError
+from randomset.models.cross_entropy import CrossEntropy
 from randomset.models.prediction import Prediction
 
 if TYPE_CHECKING:
@@ -188,7 +189,7 @@ class Classifier(nn.Module):
 
     def default_loss(self) -> nn.Module:
         """Return the loss to train with unless another one is given."""
-        return nn.CrossEntropyLoss()
+        return CrossEntropy()
 
     # -- prediction -----------------------------------------------------------------------------
 

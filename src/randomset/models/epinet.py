@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from randomset._core.batches import call_with
 from randomset.errors import RandomSetError
 from randomset.models.base import Classifier
+from randomset.models.cross_entropy import CrossEntropy
 from randomset.models.prediction import Prediction
 from randomset.models.storage import register
 
@@ -114,6 +115,7 @@ class Epinet(Classifier):
 
 
 class _MeanOverIndices(nn.Module):
-    def forward(self, outputs: Tensor, labels: Tensor) -> Tensor:
+    def forward(self, outputs: Tensor, labels: Tensor, weight: Tensor | None = None) -> Tensor:
         draws = outputs.shape[1]
-        return nn.functional.cross_entropy(outputs.flatten(0, 1), labels.repeat_interleave(draws, 0))
+        weight = None if weight is None else weight.repeat_interleave(draws, 0)
+        return CrossEntropy()(outputs.flatten(0, 1), labels.repeat_interleave(draws, 0), weight)

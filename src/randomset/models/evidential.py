@@ -10,6 +10,7 @@ from torch.distributions import Dirichlet, kl_divergence
 
 from randomset._core.batches import call_with
 from randomset.models.base import Classifier
+from randomset.models.cross_entropy import weighted_mean
 from randomset.models.prediction import Prediction
 from randomset.models.storage import register
 
@@ -58,11 +59,11 @@ class _EvidentialLoss(nn.Module):
         super().__init__()
         self.weight = weight
 
-    def forward(self, alpha: Tensor, labels: Tensor) -> Tensor:
+    def forward(self, alpha: Tensor, labels: Tensor, weight: Tensor | None = None) -> Tensor:
         target = nn.functional.one_hot(labels, alpha.shape[1]).to(alpha)
         total = alpha.sum(1, keepdim=True)
         p = alpha / total
         error = ((target - p) ** 2 + p * (1 - p) / (total + 1)).sum(1)
         beta = target + (1 - target) * alpha
         misleading = kl_divergence(Dirichlet(beta), Dirichlet(torch.ones_like(beta)))
-        return (error + self.weight * misleading).mean()
+        return weighted_mean(error + self.weight * misleading, weight)

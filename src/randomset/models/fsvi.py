@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from randomset._core.batches import call_with
 from randomset.errors import RandomSetError
 from randomset.models.base import Classifier
+from randomset.models.cross_entropy import CrossEntropy
 from randomset.models.prediction import Prediction
 from randomset.models.storage import register
 
@@ -129,9 +130,9 @@ class _WithDivergence(nn.Module):
         self._model = [model]  # in a list, so that its parameters are not registered here
         self.terms: dict[str, Tensor] = {}
 
-    def forward(self, outputs: Tensor, labels: Tensor) -> Tensor:
+    def forward(self, outputs: Tensor, labels: Tensor, weight: Tensor | None = None) -> Tensor:
         model = self._model[0]
-        fit = nn.functional.cross_entropy(outputs, labels)
+        fit = CrossEntropy()(outputs, labels, weight)
         if not model.training:
             return fit
         divergence = model.divergence / model.num_train

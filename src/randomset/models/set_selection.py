@@ -17,6 +17,7 @@ from randomset.belief.budget import Budget
 from randomset.budgeting.budgeter import Budgeter
 from randomset.budgeting.overlap import clusters_of, number_of_sets
 from randomset.errors import RandomSetError, RandomSetWarning
+from randomset.models.cross_entropy import weighted_mean
 from randomset.models.softmax import Softmax
 
 if TYPE_CHECKING:
@@ -90,9 +91,7 @@ class ClassLoss(nn.Module):
         """Return the (weighted) mean over the batch."""
         target = labels / labels.sum(1, keepdim=True) if labels.dtype == torch.bool else labels
         each = nn.functional.cross_entropy(outputs, target, reduction="none")
-        if weight is None:
-            return each.mean()
-        return (each * weight).sum() / weight.sum().clamp_min(torch.finfo(weight.dtype).tiny)
+        return weighted_mean(each, weight)
 
 
 def _choose(job: TrainingJob, features: Tensor, codes: Tensor) -> tuple[Budgeter | None, Budget]:

@@ -7,6 +7,7 @@ import json
 import logging
 import shutil
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -21,10 +22,11 @@ from randomset.backbones.registry import check_name, default_image_size
 from randomset.belief.budget import Budget
 from randomset.data.sources import Source, load_source
 from randomset.data.splits import Parts
-from randomset.errors import MissingPackageError, RandomSetError, WriteError
+from randomset.errors import MissingPackageError, RandomSetError, RandomSetWarning, WriteError
 from randomset.models import load as load_model
 from randomset.models.base import Classifier
 from randomset.models.prediction import Prediction, Threshold, calibration_error
+from randomset.models.reliability import MIN_VALIDATION
 from randomset.runs.data import TOKENIZER
 from randomset.training.config import TrainConfig
 from randomset.training.pipeline import train
@@ -111,6 +113,13 @@ def finish_run(
     threshold = None
     if len(parts.validation):
         entropy = _predicted(model, data.part(parts.validation)).scores["entropy"]
+        if len(entropy) < MIN_VALIDATION:
+            warnings.warn(
+                f"the threshold between known and unknown inputs was chosen on {len(entropy)} validation "
+                f"samples, fewer than {MIN_VALIDATION}: it is hardly reliable. Hold out more: --validation",
+                RandomSetWarning,
+                stacklevel=2,
+            )
         threshold = Threshold.keeping(0.95, entropy, "entropy")
     columns = None if data.columns is None else list(data.columns)
     model.notes |= {"config": dataclasses.asdict(config), "columns": columns, "test": measured}

@@ -1,35 +1,28 @@
-"""Training on Lightning: the module that it trains, and the callback that writes checkpoints."""
+"""Training on Lightning: the module that it trains."""
 
 from __future__ import annotations
 
 import logging
 import math
-import os
-import shutil
-import signal
-import threading
 import time
 from contextlib import nullcontext
-from pathlib import Path
 from typing import Any
 
 import lightning
 import torch
-from lightning.pytorch import Trainer
-from lightning.pytorch.callbacks import Checkpoint
 from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel
 from torchmetrics import MeanMetric
 
 from randomset._core.batches import as_floating, call_with, feature_tensor, split_batch
-from randomset._core.files import put_in_place
 from randomset.backbones.inputs import InputSpec
-from randomset.errors import LabelError, RandomSetError, ShapeError, WriteError
+from randomset.errors import LabelError, RandomSetError, ShapeError
 from randomset.models.prediction import NUM_BINS, calibration_gaps
-from randomset.training.config import Recipe
-from randomset.training.loaders import EpochLoader, seed_everything, seed_from, shifted_and_flipped
-from randomset.training.resuming import FORMAT, VERSION, joined_history, write_history
+from randomset.training.augmentation import SHIFT, augmented, mixed
+from randomset.training.loaders import seed_everything, seed_from
+from randomset.training.recipe import Recipe
 
-__all__ = ["Engine", "RunCheckpoints", "Stopped"]
+__all__ = ["Engine"]
 
 epochs_logger = logging.getLogger("randomset.training.epochs")
 
@@ -39,12 +32,24 @@ class Engine(lightning.LightningModule):
 
     A module may define `probabilities(outputs)`, which returns class probabilities (by default the softmax of
     its outputs), and `diagnostics(outputs)`, which returns further metrics per validation sample. The random
-    numbers of a step depend only on the seed, the step and the process.
+    numbers of a step depend only on the seed, the step and the process. With `recipe.ema`, validation uses
+    the averaged weights, and `adopt_average` copies them into the module.
     """
 
-    def __init__(self, module: nn.Module, loss: nn.Module, recipe: Recipe, seed: int) -> None:
+    class_weights: Tensor | None
+
+    def __init__(
+        self,
+        module: nn.Module,
+        loss: nn.Module,
+        recipe: Recipe,
+        seed: int,
+        class_weights: Tensor | None = None,
+    ) -> None:
         super().__init__()
         self.module, self.loss, self.recipe, self.seed = module, loss, recipe, seed
+        self.average = None if recipe.ema is None else _average_of(module, recipe.ema)
+        self.register_buffer("class_weights", class_weights, persistent=False)
         self.history: list[dict[str, float]] = []
         self.earlier: list[dict[str, float]] = []
         """The history of an earlier phase of the training."""
@@ -70,13 +75,20 @@ class Engine(lightning.LightningModule):
         inputs, labels, weight = self._parts(batch)
         if self.input_spec is None and isinstance(inputs, Tensor):
             self.input_spec = InputSpec.of(inputs)
-        if (self.recipe.shift or self.recipe.flip) and isinstance(inputs, Tensor) and inputs.dim() == 4:
-            inputs = shifted_and_flipped(inputs, self.recipe.shift, self.recipe.flip)
+        inputs, others, shares = self._augmented(inputs)
         returned = call_with(self.module, inputs)
         outputs = feature_tensor(returned)
-        takes_pairs = getattr(self.loss, "takes_pairs", False) and isinstance(returned, tuple)
-        arguments = (returned if takes_pairs else outputs, labels)
-        value = self.loss(*arguments) if weight is None else self.loss(*arguments, weight)
+        if not getattr(self.loss, "takes_pairs", False) or not isinstance(returned, tuple):
+            returned = outputs
+        if others is not None and not isinstance(labels, Tensor):
+            raise LabelError("mixup needs labels in a tensor", got=type(labels).__name__)
+        if others is not None:  # a mixture has the mass λ on its own label, and 1 − λ on the other one
+            returned = tuple(map(_twice, returned)) if isinstance(returned, tuple) else _twice(returned)
+            labels = torch.cat((labels, labels[others]))
+            both = torch.cat((shares, 1 - shares))
+            weight = both if weight is None else both * torch.cat((weight, weight[others]))
+        weight = self._weighted_by_class(labels, weight)
+        value = self.loss(returned, labels) if weight is None else self.loss(returned, labels, weight)
         self.first_loss = value.detach() if self.first_loss is None else self.first_loss
         terms = {"loss": value.detach(), **getattr(self.loss, "terms", {})}
         for name, term in {**terms, "samples": torch.ones_like(value)}.items():
@@ -84,6 +96,42 @@ class Engine(lightning.LightningModule):
         if self.trainer.progress_bar_callback is not None:
             self.log("loss", value.detach(), prog_bar=True, logger=False)
         return value
+
+    def _augmented(self, inputs: Any) -> tuple[Any, Tensor | None, Tensor]:
+        """Return augmented inputs; of mixtures, also the second sample and the share of the first."""
+        names, none = self.recipe.augmentations, torch.empty(0)
+        images = isinstance(inputs, Tensor) and inputs.dim() == 4
+        unsuited = not images and (names - {"mixup"} if isinstance(inputs, Tensor) else names)
+        if unsuited and self.recipe.augment is not None:
+            raise ShapeError(
+                "these inputs cannot be augmented",
+                got=f"{'+'.join(sorted(unsuited))} for inputs of "
+                + (f"shape {tuple(inputs.shape)}" if isinstance(inputs, Tensor) else type(inputs).__name__),
+                expected="images (batch × channels × height × width); for features, only mixup",
+            )
+        if images and names:
+            inputs = augmented(inputs, names, self.recipe.shift or SHIFT)
+        return mixed(inputs) if "mixup" in names else (inputs, None, none)
+
+    def _weighted_by_class(self, labels: Any, weight: Tensor | None) -> Tensor | None:
+        """Multiply sample weights by class weights; a set-valued label has the mean of its classes."""
+        by_class = self.class_weights
+        if by_class is None:
+            return weight
+        alone = isinstance(labels, Tensor) and labels.dim() == 1
+        if not alone and (not isinstance(labels, Tensor) or labels.shape[1:] != by_class.shape):
+            raise LabelError(
+                "class_weight needs labels of classes",
+                got=f"labels of shape {tuple(labels.shape)}" if isinstance(labels, Tensor) else labels,
+                expected=f"class indices, or one column for each of the {len(by_class)} classes",
+            )
+        if alone:
+            each = by_class[labels.long().clamp(0, len(by_class) - 1)]  # the loss reports invalid labels
+        else:
+            each = (labels * by_class).sum(1) / labels.sum(1).clamp_min(
+                1e-12
+            )  # no product of matrices: autocast rounds them
+        return each if weight is None else each * weight
 
     def _seed(self, *place: int) -> None:
         """Seed the generators from the position in the training run."""
@@ -140,6 +188,17 @@ class Engine(lightning.LightningModule):
         """Record the learning rate."""
         self._rate = float(optimizer.param_groups[0]["lr"])
         super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)
+        if self.average is not None:
+            self.average.update_parameters(self.module)
+
+    def adopt_average(self) -> None:
+        """Copy the averaged weights and buffers, if any, into the module."""
+        if self.average is None:
+            return
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            for buffer in self.average.module.buffers():  # each process has BatchNorm statistics of its own
+                torch.distributed.broadcast(buffer, 0)
+        self.module.load_state_dict(self.average.module.state_dict())
 
     def configure_optimizers(self) -> Any:  # noqa: D102
         optimizer = self.recipe.optimizer_for([self.module, self.loss])
@@ -163,7 +222,8 @@ class Engine(lightning.LightningModule):
         inputs, labels, _ = self._parts(batch)
         exact = torch.autocast("cpu", enabled=False) if self.device.type == "cpu" else nullcontext()
         with exact:
-            outputs = feature_tensor(call_with(self.module, inputs))
+            trained = self.module if self.average is None else self.average.module
+            outputs = feature_tensor(call_with(trained, inputs))
         self._note("val_loss", self.loss(outputs, labels).expand(len(outputs)))
         if hasattr(self.module, "diagnostics"):
             for name, values in self.module.diagnostics(outputs).items():  # type: ignore[operator]
@@ -239,6 +299,25 @@ class Engine(lightning.LightningModule):
             self.seconds = state["seconds"]
 
 
+def _average_of(module: nn.Module, decay: float) -> AveragedModel:
+    """Return an exponential moving average of a module's weights and buffers."""
+
+    @torch.no_grad()
+    def update(averaged: Any, current: Any, steps: Any) -> None:
+        if not averaged[0].is_floating_point():  # BatchNorm's number of batches
+            for old, new in zip(averaged, current, strict=True):
+                old.copy_(new)
+            return
+        number = int(steps)
+        torch._foreach_lerp_(averaged, current, 1 - min(decay, (1 + number) / (10 + number)))
+
+    return AveragedModel(module, multi_avg_fn=update, use_buffers=True).requires_grad_(False)
+
+
+def _twice(outputs: Tensor) -> Tensor:
+    return torch.cat((outputs, outputs))
+
+
 def _probability_of_label(probabilities: Tensor, labels: Any, ignored: int) -> Tensor | None:
     """Return the probability of each label; for set-valued labels, the sum over its classes."""
     if not isinstance(labels, Tensor):
@@ -256,139 +335,3 @@ def _is_correct(predicted: Tensor, labels: Tensor) -> Tensor:
     if labels.dtype == torch.bool:
         return labels.gather(1, predicted[:, None]).squeeze(1)
     return predicted == labels.argmax(1)
-
-
-# -- checkpoints -----------------------------------------------------------------------------------
-
-
-class Stopped(Exception):
-    """Raised in Lightning's loop after a signal, once the checkpoint is written."""
-
-
-class RunCheckpoints(Checkpoint):
-    """Writes `last.ckpt`, `previous.ckpt`, `best.ckpt` and `metrics.csv`, and handles signals.
-
-    Checkpoints are written after every epoch. If the order of the data is reproducible, they are also
-    written within an epoch, every `steps` batches or `minutes` minutes. The best epoch has the highest
-    validation accuracy; ties are broken by the lowest loss.
-    """
-
-    def __init__(
-        self,
-        folder: Path,
-        loader: Any,
-        *,
-        steps: int | None,
-        minutes: float,
-        resumed: dict[str, Any] | None,
-        from_previous: bool = False,
-    ) -> None:
-        self.folder, self.loader = folder, loader
-        self.steps, self.minutes = steps, minutes
-        self.resumed = resumed
-        self.begun = False
-        self._from_previous = from_previous
-        self.best: tuple[float, float] | None = None
-        self.received: int | None = None
-        self.within_epoch = False
-        self._written = time.monotonic()
-        self._handlers: dict[int, Any] = {}
-
-    # -- hooks ----------------------------------------------------------------------------------
-
-    def on_train_start(self, trainer: Trainer, engine: Any) -> None:  # noqa: D102
-        if (state := self.resumed) is not None:
-            engine.restore(state, within_epoch=state["position"] > 0)
-            self.best = None if state["best"] is None else tuple(state["best"])
-        self.begun = True
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._handlers[number] = signal.signal(number, self._note_signal)
-
-    def on_train_batch_end(self, trainer: Trainer, engine: Any, *_: Any) -> None:  # noqa: D102
-        stop = trainer.strategy.reduce_boolean_decision(self.received is not None, all=False)
-        if trainer.fit_loop.epoch_loop.batch_progress.is_last_batch:
-            return  # the end of the epoch, after validation, is handled below
-        done = trainer.fit_loop.epoch_loop.batch_progress.current.ready
-        due = done % self.steps == 0 if self.steps else self._due(trainer)
-        if done % trainer.accumulate_grad_batches:
-            return  # checkpoints do not store gradients: wait for the optimizer step
-        if isinstance(self.loader, EpochLoader) and (due or stop):
-            self._write(trainer, "last.ckpt", within_epoch=True)
-        if stop:
-            raise Stopped
-
-    def on_train_epoch_end(self, trainer: Trainer, engine: Any) -> None:  # noqa: D102
-        row = engine.history[-1]
-        if "val_accuracy" in row or "val_loss" in row:
-            score = (row.get("val_accuracy", 0.0), -row.get("val_loss", 0.0))
-            if self.best is None or score > self.best:
-                self.best = score
-                self._write(trainer, "best.ckpt")
-        self._write(trainer, "last.ckpt")
-        if trainer.is_global_zero:
-            write_history(joined_history(engine.earlier, engine.history), self.folder.parent / "metrics.csv")
-        if trainer.strategy.reduce_boolean_decision(self.received is not None, all=False):
-            raise Stopped  # also in the last epoch: skip everything after training, too
-
-    def on_train_end(self, trainer: Trainer, engine: Any) -> None:  # noqa: D102
-        self._restore_handlers()
-
-    def on_exception(self, trainer: Trainer, engine: Any, exception: BaseException) -> None:  # noqa: D102
-        self._restore_handlers()
-
-    def _due(self, trainer: Trainer) -> bool:
-        late = time.monotonic() - self._written > 60 * self.minutes
-        return trainer.strategy.broadcast(late) if trainer.world_size > 1 else late
-
-    def _note_signal(self, number: int, frame: Any) -> None:
-        if self.received is not None and number == signal.SIGINT:
-            raise KeyboardInterrupt  # second Ctrl-C: stop immediately
-        self.received = number
-
-    def _restore_handlers(self) -> None:
-        for number, handler in self._handlers.items():
-            signal.signal(number, handler)
-        self._handlers = {}
-
-    # -- writing --------------------------------------------------------------------------------
-
-    def _write(self, trainer: Trainer, name: str, *, within_epoch: bool = False) -> None:
-        self.within_epoch = within_epoch
-        path = self.folder / name
-        temporary = self.folder / f".{name}.part"
-        try:
-            trainer.save_checkpoint(temporary)  # called by all processes; one of them writes
-            if trainer.is_global_zero:
-                if name == "last.ckpt":
-                    if path.exists() and not self._from_previous:  # otherwise last.ckpt is the damaged one
-                        self._keep_as_previous(path)
-                    self._from_previous = False
-                put_in_place(temporary, path)
-        except OSError as error:
-            for part in self.folder.glob(".*.part"):  # free the disk space
-                part.unlink(missing_ok=True)
-            raise WriteError("cannot write the checkpoint", path, error) from error
-        self._written = time.monotonic()
-
-    def _keep_as_previous(self, path: Path) -> None:
-        previous = self.folder / ".previous.part"
-        previous.unlink(missing_ok=True)
-        try:
-            os.link(path, previous)
-        except OSError:  # the file system does not support hard links
-            shutil.copyfile(path, previous)
-        os.replace(previous, self.folder / "previous.ckpt")  # the content is already on disk: no fsync needed
-
-    def on_save_checkpoint(self, trainer: Trainer, engine: Any, checkpoint: dict[str, Any]) -> None:
-        """Add our state to Lightning's checkpoint."""
-        ours = isinstance(self.loader, EpochLoader)
-        checkpoint["randomset"] = {
-            "format": FORMAT,
-            "version": VERSION,
-            "epoch": len(engine.history),
-            "position": self.loader.position if ours and self.within_epoch else 0,
-            "layout": self.loader.layout if ours else None,
-            "best": None if self.best is None else list(self.best),
-            **engine.state_for_checkpoint(),
-        }

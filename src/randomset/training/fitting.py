@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader
 
 from randomset._core.batches import on_terminal, usual_workers
 from randomset._core.files import locks_out_folder
-from randomset._core.torchvision import import_torchvision_first
+from randomset._core.torchvision import import_torchvision_first, torchvision
 from randomset.errors import (
     FileFormatError,
     LabelError,
@@ -24,10 +24,10 @@ from randomset.errors import (
     RandomSetWarning,
 )
 from randomset.models.base import Classifier
-from randomset.models.reliability import check_reliability
+from randomset.models.reliability import MIN_VALIDATION, check_reliability
 from randomset.models.reliability_fitting import ReliabilityReport
 from randomset.models.temperature import CalibrationReport
-from randomset.training.config import Recipe
+from randomset.training.balance import ClassWeight, balanced_for
 from randomset.training.loaders import (
     EpochLoader,
     seed_everything,
@@ -42,6 +42,7 @@ from randomset.training.preparation import (
     quiet_lightning,
     spec_for,
 )
+from randomset.training.recipe import Recipe
 from randomset.training.resuming import (
     FitReport,
     TrainingStopped,
@@ -70,6 +71,10 @@ def fit(
     out: str | os.PathLike[str] | None = None,
     resume: bool | str | os.PathLike[str] = False,
     keep: Literal["last", "best"] = "last",
+    class_weight: ClassWeight = None,
+    sampling: Literal["uniform", "balanced"] | None = None,
+    augment: str | None = None,
+    ema: float | None = None,
     calibrated: bool | None = None,
     reliability: str = "auto",
     earlier: FitReport | None = None,
@@ -99,7 +104,11 @@ def fit(
         resume: whether to resume from the run folder's last checkpoint, or the path of another one. If the
             folder has no checkpoint, training starts from the beginning; if the last one is damaged,
             training resumes from the previous one, with a warning.
-        keep: which weights the network ends with. "best" needs a run folder and validation data.
+        keep: which epoch's weights the network ends with. "best" needs a run folder and validation data.
+        class_weight: weights of the classes in the loss; by default, the recipe's: see `Recipe`.
+        sampling: "balanced" draws each class equally often; by default, the recipe's.
+        augment: augmentation by name, such as "photos"; by default, the recipe's.
+        ema: decay of a moving average of the weights; by default, the recipe's.
         calibrated: whether to calibrate the network on the validation data afterwards; by default, for
             random-set networks with validation data.
         reliability: for random-set networks, how well the training data support a prediction, by which it is
@@ -119,9 +128,19 @@ def fit(
         import lightning
     except ImportError:
         raise MissingPackageError("lightning", "train") from None
-    from randomset.training.engine import Engine, RunCheckpoints, Stopped
+    from randomset.training.checkpoints import RunCheckpoints, Stopped
+    from randomset.training.engine import Engine
 
-    plan = Recipe.named(recipe, epochs=epochs, batch_size=batch_size, learning_rate=learning_rate)
+    changes: dict[str, Any] = {
+        "class_weight": class_weight,
+        "sampling": sampling,
+        "augment": augment,
+        "ema": ema,
+    }
+    changes |= {"epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate}
+    plan = Recipe.named(recipe, **changes)
+    if "randaugment" in plan.augmentations:
+        torchvision()  # fail early
     if loss is None:
         if not hasattr(network, "default_loss"):
             raise RandomSetError(
@@ -150,13 +169,14 @@ def fit(
             got=f"keep={keep!r}, calibrated={calibrated}, reliability={reliability!r}",
             remedy="Pass val=…",
         )
+    weights = balanced_for(plan, network, loss, train, loader)
     checkpoints = None if folder is None else _checkpoint_folder(folder, resume)
     fitted = ("calibration", "reliability")  # they belong to the previous weights
     before = {name: getattr(network, name) for name in fitted if getattr(network, name, None) is not None}
     for name in before:
         setattr(network, name, None)
     try:
-        engine = Engine(network, loss.to(_device_of(network)), plan, seed)
+        engine = Engine(network, loss.to(_device_of(network)), plan, seed, weights)
         engine.earlier = [] if earlier is None else earlier.history
         checkpoint = None if checkpoints is None else find_checkpoint(checkpoints, resume, engine, loader)
     except RandomSetError:
@@ -216,6 +236,7 @@ def fit(
             network.to(device).eval()
     if keep == "best" and checkpoints is not None and (checkpoints / "best.ckpt").exists():
         engine.load_state_dict(checked_checkpoint(checkpoints / "best.ckpt", engine)["state_dict"])
+    engine.adopt_average()
     history = engine.history or (resumed["history"] if resumed else [])
     wanted = getattr(network, "bounded", False) if calibrated is None else calibrated
     calibration = None
@@ -225,8 +246,7 @@ def fit(
     support = None
     if validated and reliability != "none" and hasattr(network, "fit_reliability"):
         held_out = data["val_dataloaders"] if val is not None else train.val_dataloader()
-        options = {"seed": seed, "insist": insists}
-        support = _supported(network, train, held_out, loss, progress, reliability, **options)
+        support = _supported(network, train, held_out, loss, progress, reliability, seed=seed, insist=insists)
     whole = joined_history(engine.earlier, history)
     planned = plan.epochs + (0 if earlier is None else earlier.planned)
     report = FitReport(whole, folder, calibration, planned, keep, support)
@@ -252,7 +272,7 @@ def _check_options(options: dict[str, Any], train: Any, batch_size: int | None) 
         "default_root_dir": "out=…",
         "alpha": "loss=RandomSetLoss(budget, alpha=…)",
         "beta": "loss=RandomSetLoss(budget, beta=…)",
-        "class_weights": "loss=RandomSetLoss(budget, class_weights=…)",
+        "class_weights": "class_weight=…",
         "lr": "learning_rate=…",
         "optimizer": "recipe=Recipe(optimizer=…)",
         "weight_decay": "recipe=Recipe(weight_decay=…)",
@@ -316,14 +336,21 @@ def _calibrated(
     if isinstance(held_out, EpochLoader):
         held_out.shared = False
     try:
-        return network.calibrate(
-            held_out, ignore_index=getattr(loss, "ignore_index", -100), progress=progress
-        )
+        ignored = getattr(loss, "ignore_index", -100)
+        report: CalibrationReport = network.calibrate(held_out, ignore_index=ignored, progress=progress)
     except LabelError as error:
         if insist:
             raise
         warnings.warn(f"calibration skipped: {error}", RandomSetWarning, stacklevel=4)
         return None
+    if report.samples < MIN_VALIDATION:
+        warnings.warn(
+            f"calibrated on {report.samples} validation samples, fewer than {MIN_VALIDATION}: this hardly "
+            "improves the confidence, and there is no reliability. Hold out more samples",
+            RandomSetWarning,
+            stacklevel=4,
+        )
+    return report
 
 
 def _supported(

@@ -1,4 +1,4 @@
-"""Data loaders whose order depends only on seed and epoch, so that training can resume; augmentation."""
+"""Data loaders whose order depends only on seed and epoch, so that training can resume."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from randomset.errors import RandomSetError, ShapeError
 
 __all__ = [
     "EpochLoader",
+    "labels_of",
     "seed_everything",
     "seed_from",
-    "shifted_and_flipped",
     "training_loader",
     "validation_loader",
 ]
@@ -71,6 +71,8 @@ class EpochLoader:
         self.shuffle, self.drop_last, self.for_each_process = shuffle, drop_last, for_each_process
         self.options = options
         self.shared = True  # whether batches are split among processes
+        self.balanced: Tensor | None = None
+        """The class of every sample (negative: none), if each class is to be drawn equally often."""
         self.epoch = self.position = 0
         self._next = (0, 0)
         try:
@@ -124,7 +126,10 @@ class EpochLoader:
         order = torch.arange(self.samples)
         if self.shuffle:
             generator = torch.Generator().manual_seed(seed_from(self.seed, epoch))
-            order = torch.randperm(self.samples, generator=generator)
+            if self.balanced is None:
+                order = torch.randperm(self.samples, generator=generator)
+            else:
+                order = balanced_order(self.balanced, generator)
             order = self._neighbours(order, generator)
         rank, processes = self._processes()
         ends = itertools.pairwise(self._bounds())
@@ -161,6 +166,49 @@ class EpochLoader:
         if self.shared and torch.distributed.is_available() and torch.distributed.is_initialized():
             return torch.distributed.get_rank(), torch.distributed.get_world_size()
         return 0, 1
+
+
+def balanced_order(labels: Tensor, generator: torch.Generator) -> Tensor:
+    """Draw as many samples as there are, in random order, equally many of each class: (n) → (n).
+
+    The samples of a class are all drawn before one is drawn again. Samples with a negative label are not
+    drawn.
+
+    >>> labels = torch.tensor([0, 0, 0, 0, 1, 1])
+    >>> drawn = balanced_order(labels, torch.Generator().manual_seed(0))
+    >>> labels[drawn].bincount()
+    tensor([3, 3])
+    """
+    members = [(labels == label).nonzero()[:, 0] for label in labels[labels >= 0].unique().tolist()]
+    each, more = divmod(len(labels), len(members))
+    favoured = set(torch.randperm(len(members), generator=generator)[:more].tolist())
+    drawn = []
+    for place, samples in enumerate(members):
+        number = each + (place in favoured)
+        rounds = -(-number // len(samples))
+        orders = [torch.randperm(len(samples), generator=generator) for _ in range(rounds)]
+        drawn += [samples[order] for order in orders[:-1]]
+        drawn += [samples[order[: number - (rounds - 1) * len(samples)]] for order in orders[-1:]]
+    order = torch.cat(drawn)
+    return order[torch.randperm(len(order), generator=generator)]
+
+
+def labels_of(data: Any) -> Tensor | None:
+    """Return the labels of a data set or a loader without reading its inputs; None if that is impossible.
+
+    They are the second tensor of a TensorDataset, or the `targets` of a data set such as torchvision's.
+    """
+    data = data.dataset if isinstance(data, (DataLoader, EpochLoader)) else paired(data)
+    rows = None
+    if type(data) is Subset:
+        data, rows = data.dataset, torch.as_tensor(data.indices)
+    labels = data.tensors[1] if type(data) is TensorDataset and len(data.tensors) > 1 else None
+    if labels is None and isinstance(data, Dataset):
+        try:
+            labels = torch.as_tensor(getattr(data, "targets", None))
+        except (TypeError, ValueError, RuntimeError):
+            return None
+    return labels if labels is None or rows is None else labels[rows]
 
 
 def _tensors(data: Dataset[Any]) -> tuple[tuple[Tensor, ...] | None, Tensor | None]:
@@ -244,39 +292,3 @@ class _Batches:
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.batches)
-
-
-# -- augmentation ----------------------------------------------------------------------------------
-
-
-def shifted_and_flipped(images: Tensor, shift: float = 0.0, flip: bool = False) -> Tensor:
-    """Shift each image by up to `shift` of its size in each direction, and flip half of the images.
-
-    (B × C × H × W) → (B × C × H × W). Edges are replicated. Random numbers come from the CPU generator, so
-    that a seed gives the same result on every device.
-
-    >>> _ = torch.manual_seed(1)
-    >>> shifted_and_flipped(torch.arange(4.0).expand(1, 1, 1, 4), shift=0.5)
-    tensor([[[[0., 0., 0., 1.]]]])
-    """
-    count, channels, height, width = images.shape
-    rows, columns = _moved(count, height, shift), _moved(count, width, shift)
-    if flip:
-        mirrored = torch.rand(count) < 0.5
-        columns = torch.where(mirrored[:, None], columns.flip(1), columns)
-    device = images.device
-    return images[
-        torch.arange(count, device=device)[:, None, None, None],
-        torch.arange(channels, device=device)[None, :, None, None],
-        rows.to(device)[:, None, :, None],
-        columns.to(device)[:, None, None, :],
-    ]
-
-
-def _moved(count: int, size: int, shift: float) -> Tensor:
-    """Return the source index of each pixel along one axis: (count × size)."""
-    reach = int(shift * size)
-    places = torch.arange(size).expand(count, size)
-    if not reach:
-        return places
-    return (places + torch.randint(-reach, reach + 1, (count, 1))).clamp(0, size - 1)

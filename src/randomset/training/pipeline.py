@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import logging
+import warnings
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -19,9 +20,15 @@ from randomset._core.files import locks_out_folder
 from randomset.backbones import Backbone, build
 from randomset.backbones.inputs import InputSpec
 from randomset.belief.budget import Budget
-from randomset.errors import RandomSetError
+from randomset.errors import RandomSetError, RandomSetWarning
 from randomset.models.base import Classifier
 from randomset.models.storage import classifier_class
+from randomset.training.balance import (
+    ClassWeight,
+    class_weight_by_index,
+    counted,
+    warn_of_rare_classes,
+)
 from randomset.training.config import TrainConfig
 from randomset.training.fitting import fit
 from randomset.training.loaders import EpochLoader, seed_from
@@ -178,6 +185,11 @@ class Job:
         out = None if self.out is None else self.out / name
         return dataclasses.replace(self, out=out, seed=seed_from(self.config.seed, seed) % 2**31)
 
+    @cached_property
+    def class_weight(self) -> ClassWeight:
+        """The configured weights of the classes, without names, which a part of the model may not know."""
+        return class_weight_by_index(self.config.class_weight, self.classes)
+
     def fit(
         self,
         model: nn.Module,
@@ -193,20 +205,24 @@ class Job:
         `earlier` is the folder of an earlier phase, whose epochs come first in the history.
         """
         out = None if self.out is None else self.out / folder
-        report = fit(
-            model,
-            self.training,
-            self.validation,
-            loss=loss,
-            recipe=self.config.plan(self.samples) if recipe is None else recipe,
-            seed=self.config.seed if self.seed is None else self.seed,
-            out=out,
-            resume=self.resume and out is not None,
-            progress=self.progress,
-            reliability=reliability,
-            earlier=None if earlier is None else self.reports[earlier],
-            **self.trainer_options,
-        )
+        recipe = self.config.plan(self.samples) if recipe is None else recipe
+        with warnings.catch_warnings():  # `train` has warned of rare classes
+            warnings.filterwarnings("ignore", ".*training samples: ", RandomSetWarning)
+            report = fit(
+                model,
+                self.training,
+                self.validation,
+                loss=loss,
+                recipe=dataclasses.replace(recipe, class_weight=self.class_weight),
+                seed=self.config.seed if self.seed is None else self.seed,
+                out=out,
+                resume=self.resume and out is not None,
+                keep=self.config.keep,
+                progress=self.progress,
+                reliability=reliability,
+                earlier=None if earlier is None else self.reports[earlier],
+                **self.trainer_options,
+            )
         self.reports[folder] = report
         return report
 
@@ -290,6 +306,10 @@ def train(
             got=f"set-valued labels for {config.method}",
             remedy="Random-set networks take set-valued labels: --method rsnn",
         )
+    class_weight_by_index(config.class_weight, classes)  # fail before the first stage
+    counts = counted(labels if rows is None else labels[rows], len(classes))[1]
+    if counts is not None:
+        warn_of_rare_classes(counts, classes)
     torch.manual_seed(config.seed)
     template = backbone
     if template is None:

@@ -22,8 +22,8 @@ from randomset._core.files import check_version, replacing
 from randomset.errors import FileFormatError, MissingPackageError, RandomSetError, RandomSetWarning
 from randomset.models.reliability_fitting import ReliabilityReport
 from randomset.models.temperature import CalibrationReport
-from randomset.training.config import Recipe
 from randomset.training.loaders import EpochLoader
+from randomset.training.recipe import Recipe
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -287,6 +287,16 @@ _STATE: dict[str, Any] = {
 def _matched(checkpoint: _Content, path: Path, engine: Engine, loader: Any) -> _Content:
     """Return the checkpoint if it matches the network, recipe, seed and data; raise otherwise."""
     state = checkpoint["randomset"]
+    try:
+        recipe = Recipe.from_dict(state["recipe"])
+    except (TypeError, ValueError) as error:
+        raise FileFormatError("cannot read the recipe of the checkpoint", got=f"{path}: {error}") from None
+    if changed := engine.recipe.differences(recipe):
+        raise RandomSetError(
+            "the checkpoint was trained with a different recipe",
+            got=", ".join(changed),
+            remedy="Resume with the original recipe; to train these weights further, use another folder",
+        )
     ours, theirs = engine.state_dict(), checkpoint["state_dict"]
     wrong = [
         name
@@ -300,16 +310,6 @@ def _matched(checkpoint: _Content, path: Path, engine: Engine, loader: Any) -> _
             "the checkpoint belongs to a different network",
             got=f"{path}, which differs in {len(wrong)} tensors, the first {wrong[0]!s:.80}",
             remedy="Resume with the original network",
-        )
-    try:
-        recipe = Recipe.from_dict(state["recipe"])
-    except (TypeError, ValueError) as error:
-        raise FileFormatError("cannot read the recipe of the checkpoint", got=f"{path}: {error}") from None
-    if changed := engine.recipe.differences(recipe):
-        raise RandomSetError(
-            "the checkpoint was trained with a different recipe",
-            got=", ".join(changed),
-            remedy="Resume with the original recipe; to train these weights further, use another folder",
         )
     if state["trained"] != engine.state_for_checkpoint()["trained"]:
         raise RandomSetError(
