@@ -31,9 +31,10 @@ from randomset.budgeting.features import extract_features
 from randomset.data import Source, load_source
 from randomset.evaluation import evaluate
 from randomset.models import Softmax
-from randomset.training.config import Recipe, TrainConfig
+from randomset.training.config import TrainConfig
 from randomset.training.fitting import fit
 from randomset.training.preparation import backbone_for
+from randomset.training.recipe import Recipe
 
 SCORES = ("entropy", "1 - maximum", "credal width", "non-specificity")
 

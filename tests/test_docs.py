@@ -28,7 +28,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 # Inner workings on Lightning, which takes seconds to import.
-INNER = {"randomset._core.distributed", "randomset.training.engine"}
+INNER = {"randomset._core.distributed", "randomset.training.checkpoints", "randomset.training.engine"}
 
 
 def public_objects():

@@ -50,7 +50,7 @@ def train_small(model, *data, **options):
 
 def run_checkpoints():
     """Import late: the class needs Lightning, and fast tests collect these files."""
-    from randomset.training.engine import RunCheckpoints
+    from randomset.training.checkpoints import RunCheckpoints
 
     return RunCheckpoints
 

@@ -27,7 +27,6 @@ from randomset.models.base import Classifier
 from randomset.models.reliability import check_reliability
 from randomset.models.reliability_fitting import ReliabilityReport
 from randomset.models.temperature import CalibrationReport
-from randomset.training.config import Recipe
 from randomset.training.loaders import (
     EpochLoader,
     seed_everything,
@@ -42,6 +41,7 @@ from randomset.training.preparation import (
     quiet_lightning,
     spec_for,
 )
+from randomset.training.recipe import Recipe
 from randomset.training.resuming import FitReport, TrainingStopped, checked_checkpoint, find_checkpoint
 
 __all__ = ["fit"]
@@ -110,7 +110,8 @@ def fit(
         import lightning
     except ImportError:
         raise MissingPackageError("lightning", "train") from None
-    from randomset.training.engine import Engine, RunCheckpoints, Stopped
+    from randomset.training.checkpoints import RunCheckpoints, Stopped
+    from randomset.training.engine import Engine
 
     plan = Recipe.named(recipe, epochs=epochs, batch_size=batch_size, learning_rate=learning_rate)
     if loss is None:

@@ -22,8 +22,8 @@ from randomset._core.files import check_version, replacing
 from randomset.errors import FileFormatError, MissingPackageError, RandomSetError, RandomSetWarning
 from randomset.models.reliability_fitting import ReliabilityReport
 from randomset.models.temperature import CalibrationReport
-from randomset.training.config import Recipe
 from randomset.training.loaders import EpochLoader
+from randomset.training.recipe import Recipe
 
 if TYPE_CHECKING:
     from pandas import DataFrame
