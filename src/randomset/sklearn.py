@@ -48,7 +48,7 @@ class RandomSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         learning_rate: the maximum learning rate; by default, the recipe's.
         alpha: weight of the loss term M_r.
         beta: weight of the loss term M_s.
-        recipe: "fast", "fast-head" or "paper".
+        recipe: "fast", "fast-head", "speed" or "paper".
         reliability: how predictions for inputs unlike the training data are discounted, which needs 20 or
             more held-out samples: "auto", "neighbours", "gaussians" or "none"; see
             `randomset.models.Reliability`.

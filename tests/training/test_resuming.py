@@ -22,7 +22,7 @@ def without_speed(history):
 
 class TestExactResume:
     @pytest.mark.parametrize("validated", [True, False])
-    @pytest.mark.parametrize("recipe", ["fast", "paper"])
+    @pytest.mark.parametrize("recipe", ["fast", "paper", "speed"])
     def test_from_every_checkpoint(self, small_digits, tmp_path, monkeypatch, validated, recipe):
         kept = []
         write = run_checkpoints()._write

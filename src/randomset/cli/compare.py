@@ -41,7 +41,7 @@ def compare(
         str, typer.Option(help="number of sets besides the singletons, for the random-set network")
     ] = "20",
     reliability: Annotated[str, typer.Option(help="as for `randomset train`")] = "auto",
-    recipe: Annotated[str, typer.Option(help="fast, fast-head or paper")] = "fast",
+    recipe: Annotated[str, typer.Option(help="fast, fast-head, speed or paper")] = "fast",
     from_first: Annotated[
         bool,
         typer.Option("--from-first", help="start the random-set network from the plain network's backbone"),

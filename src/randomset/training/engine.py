@@ -64,7 +64,7 @@ class Engine(lightning.LightningModule):
         returned = call_with(self.module, inputs)
         outputs = feature_tensor(returned)
         takes_pairs = getattr(self.loss, "takes_pairs", False) and isinstance(returned, tuple)
-        arguments = (returned if takes_pairs else outputs, labels)
+        arguments = (returned if takes_pairs else outputs, self._smoothed(labels, outputs))
         value = self.loss(*arguments) if weight is None else self.loss(*arguments, weight)
         self.first_loss = value.detach() if self.first_loss is None else self.first_loss
         terms = {"loss": value.detach(), **getattr(self.loss, "terms", {})}
@@ -73,6 +73,20 @@ class Engine(lightning.LightningModule):
         if self.trainer.progress_bar_callback is not None:
             self.log("loss", value.detach(), prog_bar=True, logger=False)
         return value
+
+    def _smoothed(self, labels: Any, outputs: Tensor) -> Any:
+        """Replace class indices by class probabilities if the recipe smooths labels."""
+        share = self.recipe.label_smoothing
+        if not share or not isinstance(labels, Tensor) or labels.dim() != 1:
+            return labels
+        if (labels == self.ignored).any():
+            raise LabelError(
+                "labels that are ignored cannot be smoothed",
+                got=f"the label {self.ignored}",
+                remedy="Omit these samples, or use a recipe with label_smoothing=0",
+            )
+        count = getattr(self.module, "num_classes", outputs.shape[-1])
+        return (1 - share) * nn.functional.one_hot(labels.long(), count).float() + share / count
 
     def _seed(self, *place: int) -> None:
         """Seed the generators from the position in the training run."""
@@ -134,7 +148,7 @@ class Engine(lightning.LightningModule):
         optimizer = self.recipe.optimizer_for([self.module, self.loss])
         steps = self.trainer.estimated_stepping_batches
         steps = int(steps) if math.isfinite(steps) else -1
-        if steps <= 0 and self.recipe.schedule in ("one-cycle", "cosine"):
+        if steps <= 0 and self.recipe.schedule in ("one-cycle", "triangular", "cosine"):
             raise RandomSetError(
                 "this schedule needs the total number of steps",
                 got=f"{self.recipe.schedule} and data without a length",
