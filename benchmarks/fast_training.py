@@ -1,8 +1,8 @@
 """What each part of `fast_cnn` and of the recipe "speed" is worth, one change at a time.
 
-Softmax networks are trained on a part of the training images, and measured on 5,000 others of them; the test
-data are not read. Each row: the accuracy of the predictions, the same with the mean features of each image and
-its mirror image (`--mirror` of `randomset train`), and the CPU seconds of the training.
+Softmax networks are trained on a part of the training images, and measured on 5,000 others of them; the
+test data are not read. Each row: the accuracy of the predictions, the same with the mean features of each
+image and its mirror image (`--mirror` of `randomset train`), and the CPU seconds of the training.
 
 Run: python -m benchmarks.fast_training [--data cifar10] [--width 16] [--seeds 3] [--only NAME NAME]
 """
