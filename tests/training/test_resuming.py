@@ -6,12 +6,21 @@ import signal
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset, WeightedRandomSampler
+from torch.utils.data import DataLoader, Dataset, TensorDataset, WeightedRandomSampler
 
 import randomset as rs
+from randomset import backbones
 from randomset.errors import FileFormatError, RandomSetError, RandomSetWarning
 from randomset.training import FitReport, TrainingStopped
-from tests.training.conftest import assert_same, network, quick, run_checkpoints, small_network, train_small
+from tests.training.conftest import (
+    BUDGET,
+    assert_same,
+    network,
+    quick,
+    run_checkpoints,
+    small_network,
+    train_small,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -56,6 +65,23 @@ class TestExactResume:
                 train_small(stopped, data, out=tmp_path)
         again = small_network()
         train_small(again, data, out=tmp_path, resume=True)
+        assert_same(whole, again)
+
+    def test_convolutions_that_muon_trains(self, tmp_path, monkeypatch):
+        data = TensorDataset(torch.rand(80, 1, 16, 16), torch.arange(80) % 10)
+
+        def convolutional():
+            torch.manual_seed(0)
+            return rs.RandomSetNetwork(backbones.fast_cnn(1, 4), BUDGET)
+
+        whole, stopped, again = convolutional(), convolutional(), convolutional()
+        options = {"recipe": "speed", "epochs": 2, "batch_size": 20}
+        quick(whole, data, **options)
+        with monkeypatch.context() as patch:
+            patch.setattr(run_checkpoints(), "on_train_batch_end", _stop_at(6))
+            with pytest.raises(TrainingStopped):
+                quick(stopped, data, out=tmp_path, **options)
+        quick(again, data, out=tmp_path, resume=True, **options)
         assert_same(whole, again)
 
     def test_resuming_a_finished_run_changes_nothing(self, small_digits, tmp_path):

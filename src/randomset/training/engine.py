@@ -64,7 +64,8 @@ class Engine(lightning.LightningModule):
         returned = call_with(self.module, inputs)
         outputs = feature_tensor(returned)
         takes_pairs = getattr(self.loss, "takes_pairs", False) and isinstance(returned, tuple)
-        arguments = (returned if takes_pairs else outputs, self._smoothed(labels, outputs))
+        labels = self._smoothed(labels, outputs)
+        arguments = (returned if takes_pairs else outputs, labels)
         value = self.loss(*arguments) if weight is None else self.loss(*arguments, weight)
         self.first_loss = value.detach() if self.first_loss is None else self.first_loss
         terms = {"loss": value.detach(), **getattr(self.loss, "terms", {})}
