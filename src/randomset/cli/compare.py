@@ -51,6 +51,7 @@ def compare(
     learning_rate: Annotated[float | None, typer.Option(help="the maximum; default: the recipe's")] = None,
     weights: Annotated[str, typer.Option(help="as for `randomset train`")] = "none",
     freeze: Annotated[bool, typer.Option("--freeze", help="train only the heads")] = False,
+    mirror: Annotated[bool, typer.Option("--mirror", help="as for `randomset train`")] = False,
     size: Annotated[int | None, typer.Option(help="side in pixels to resize images to")] = None,
     label_column: Annotated[str | None, typer.Option(help="the column of labels in a table")] = None,
     text_column: Annotated[str | None, typer.Option(help="the column of texts in a table")] = None,
@@ -69,7 +70,7 @@ def compare(
     settings: dict[str, Any] = {
         **{"source": resolved(source), "backbone": backbone, "num_sets": number_or_auto(sets)},
         **{"recipe": recipe, "epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate},
-        **{"width": width, "weights": resolved(weights), "freeze": freeze, "size": size},
+        **{"width": width, "weights": resolved(weights), "freeze": freeze, "mirror": mirror, "size": size},
         **{"label_column": label_column, "text_column": text_column, **usual_shares(resolved(source))},
     }
 

@@ -74,7 +74,7 @@ def train(
     recipe: Annotated[
         str,
         typer.Option(
-            help="fast (AdamW, one cycle), fast-head (a faster head), speed (SGD, for fast_cnn), "
+            help="fast (AdamW, one cycle), fast-head (a faster head), speed (Muon, for fast_cnn), "
             "paper (200 epochs), text"
         ),
     ] = "fast",
