@@ -49,7 +49,7 @@ class RandomSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         learning_rate: the maximum learning rate; by default, the recipe's.
         alpha: weight of the loss term M_r.
         beta: weight of the loss term M_s.
-        recipe: "fast", "fast-head" or "paper".
+        recipe: "fast", "fast-head", "speed" or "paper".
         class_weight: None, "balanced" (inversely proportional to the numbers of training samples), or a
             dictionary of labels and their weights in the loss; other labels weigh 1.
         sampling: "balanced" draws each class equally often; by default, every sample once per epoch.

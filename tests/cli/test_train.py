@@ -47,6 +47,17 @@ class TestTrain:
         assert network.notes["test"]["samples"] == 359
         assert network.budget.num_sets == 5
 
+    def test_the_fast_network(self, tmp_path):
+        options = ("--backbone", "fast_cnn", "--width", 8, "--recipe", "speed", "--mirror", "--size", 16)
+        out = run("train", "digits", "--out", "run", "--epochs", 1, "--sets", 2, *options, cwd=tmp_path)
+        assert out.returncode == 0, out.stderr
+        network = randomset.RandomSetNetwork.load(tmp_path / "run")
+        assert randomset.backbones.names(network.backbone.spec) == ["mirrored", "fast_cnn"]
+        out = run("train", "digits", "--backbone", "fast_cnn", "--out", "other", cwd=tmp_path)
+        assert out.returncode == 2
+        assert "fast_cnn" in out.stderr
+        assert "--size 32" in out.stderr
+
     def test_tables_go_by_their_columns(self, tmp_path):
         rng = np.random.default_rng(0)
         kind = np.arange(120) % 3

@@ -135,6 +135,17 @@ def test_it_can_be_trained(name):
     assert values[-1] < 0.8 * values[0]
 
 
+@pytest.mark.parametrize("name", ["softmax", "mc-dropout", "evidential", "epinet", "fsvi"])
+def test_its_loss_takes_class_probabilities(name):
+    """As smoothed labels are; a certain label has the same loss in both forms."""
+    model = make(name).train()
+    values = []
+    for labels in (Y, nn.functional.one_hot(Y, 3).float()):
+        torch.manual_seed(0)
+        values.append(model.default_loss()(model(X), labels).item())
+    assert values[0] == pytest.approx(values[1], rel=1e-5)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MAKERS)
 def test_attacks_find_a_gradient(name):

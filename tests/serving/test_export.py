@@ -43,6 +43,10 @@ def images_and_network(name, budget=TEN):
         network = network_of(backbones.resnet(18, width=16), budget, preprocess=preprocess)
         network.calibration = PignisticTemperature(1.4)
         return digits(32, 3), network
+    if name == "fast_cnn":
+        backbone, preprocess, images = backbones.fast_cnn(1, 16), Standardise(0.2, 0.3), digits(28)
+        backbones.whiten(backbone, images, preprocess)
+        return images, network_of(backbones.mirrored(backbone), budget, preprocess=preprocess)
     settings = {
         "model_type": "vit", "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2,
         "intermediate_size": 64, "image_size": 32, "patch_size": 8,
@@ -72,7 +76,7 @@ def check_same(answers, network, inputs):
 
 
 @BUDGETS
-@pytest.mark.parametrize("name", ["small_cnn", "resnet18", "ViT"])
+@pytest.mark.parametrize("name", ["small_cnn", "fast_cnn", "resnet18", "ViT"])
 def test_onnx_matches_torch_for_any_batch(name, budget, tmp_path):
     images, network = images_and_network(name, budget)
     distance = export_onnx(Deployed(network, THRESHOLD), images[:3], tmp_path / "model.onnx")

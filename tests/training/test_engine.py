@@ -7,6 +7,7 @@ from torch.utils.data import TensorDataset
 
 import randomset as rs
 from randomset import backbones
+from randomset.errors import RandomSetError
 from randomset.models.prediction import calibration_error
 from tests.training.conftest import BUDGET, network, quick
 
@@ -46,6 +47,27 @@ class TestBatches:
             expected = quick(network(), digits[0], TensorDataset(x[:100], y[:100]), epochs=2)
             assert row.last["val_accuracy"] == pytest.approx(expected.last["val_accuracy"])
             assert row.calibration.samples == 100
+
+    def test_smoothed_labels(self, digits, monkeypatch):
+        """A class index with ε = 0.2 is 0.82 for its class of ten, and 0.02 for the others."""
+        seen = []
+        forward = rs.RandomSetLoss.forward
+
+        def watching(self, logits, labels, weight=None):
+            seen.append((self.training, labels))
+            return forward(self, logits, labels, weight)
+
+        monkeypatch.setattr(rs.RandomSetLoss, "forward", watching)
+        recipe = rs.Recipe.named("fast", label_smoothing=0.2)
+        report = quick(network(), *digits, recipe=recipe)
+        for training, labels in seen:
+            assert labels.dim() == 1 + training  # validation compares with the labels themselves
+            if training:
+                assert torch.allclose(labels.sort(1).values, torch.tensor([0.02] * 9 + [0.82]))
+        assert report.last["val_accuracy"] > 0.2
+        x, y = digits[0].tensors
+        with pytest.raises(RandomSetError, match="labels that are ignored cannot be smoothed"):
+            quick(network(), TensorDataset(x, y.where(y > 0, -100)), recipe=recipe)
 
     def test_epochs_without_validation_have_no_values(self, digits):
         history = quick(network(), *digits, epochs=4, check_val_every_n_epoch=2).history

@@ -9,12 +9,14 @@ import torch
 from torch import nn
 
 from randomset import Budget, RandomSetNetwork, backbones
+from randomset.backbones import Whitening
+from randomset.backbones.inputs import convert_images
 from randomset.data import load_source
 from randomset.errors import RandomSetError
 from randomset.evaluation import evaluate
 from randomset.models import Classifier, Ensemble, methods
 from randomset.models import load as load_model
-from randomset.training import TrainConfig, fit, train
+from randomset.training import Recipe, TrainConfig, fit, train
 from randomset.training.fitting import fit as really_fit
 from randomset.training.preparation import backbone_for, preprocess_for
 from tests.training.conftest import interrupted_at
@@ -141,6 +143,48 @@ class TestFromPlain:
         resumed = train(QUICK, *digit_images, out=place, resume=True)
         for name, tensor in whole.model.state_dict().items():
             assert torch.equal(tensor, resumed.model.state_dict()[name]), name
+
+
+@pytest.mark.slow
+class TestFastCNN:
+    """On handwritten digits, enlarged to 16 × 16 pixels, without the flips that are for photos."""
+
+    @pytest.fixture
+    def images(self):
+        source = load_source("digits")
+        return convert_images(source.inputs, (1, 16, 16))[0], source.labels, source.classes
+
+    @pytest.mark.parametrize("method", ["softmax", "rsnn"])
+    def test_it_learns(self, images, method, monkeypatch):
+        speed = dataclasses.replace(Recipe.speed(), flip=False)
+        monkeypatch.setattr(Recipe, "speed", lambda: speed)
+        config = TrainConfig(
+            method=method, backbone="fast_cnn", width=16, recipe="speed", epochs=4, num_sets=5
+        )
+        rows = {"rows": torch.arange(1200), "val_rows": torch.arange(1200, 1797)}
+        report = train(config, *images, **rows).fit
+        assert report.last["val_accuracy"] > 0.7  # chance is 0.1
+
+    def test_every_network_has_the_same_whitening(self, images):
+        config = dataclasses.replace(QUICK, backbone="fast_cnn", width=4, mirror=True, epochs=1)
+        standardise = preprocess_for(nn.Identity(), images[0])
+        assert standardise is not None
+        expected = Whitening(1).fit(standardise(images[0])).state_dict()["weight"]
+        result = train(config, *images)
+        for network in (result.plain, result.model):
+            assert backbones.names(network.backbone.spec) == ["mirrored", "fast_cnn"]
+            assert torch.equal(network.state_dict()["backbone.layers.layers.0.weight"], expected)
+        members = train(dataclasses.replace(config, method="ensemble"), *images).model.members
+        first, second = (member.state_dict() for member in members[:2])
+        assert torch.equal(first["backbone.layers.layers.0.weight"], expected)
+        assert torch.equal(second["backbone.layers.layers.0.weight"], expected)
+        assert not torch.equal(
+            first["backbone.layers.layers.9.weight"], second["backbone.layers.layers.9.weight"]
+        )
+
+    def test_only_images_can_be_mirrored(self, images):
+        with pytest.raises(RandomSetError, match="only images have mirror images"):
+            train(TrainConfig(mirror=True), images[0].flatten(1), *images[1:])
 
 
 class TestMistakes:

@@ -116,6 +116,7 @@ class TestBackbones:
             ("auto", (2, 1, 8, 8), "small_cnn"),
             ("auto", (2, 3, 8, 12), "resnet"),
             ("mlp", (2, 1, 8, 8), "mlp"),
+            ("fast_cnn", (2, 3, 24, 32), "fast_cnn"),
             ("resnet50", (2, 3, 32, 32), "resnet"),
             ("wide_resnet", (2, 3, 32, 32), "wide_resnet"),
         ],
@@ -129,6 +130,7 @@ class TestBackbones:
         [
             ("vgg", (2, 3, 8, 8), "small_cnn"),
             ("small_cnn", (2, 3, 8, 9), "square"),
+            ("fast_cnn", (2, 3, 8, 8), "16 × 16 pixels or more"),
             ("resnet18", (2, 3), "expects images"),
         ],
     )
@@ -143,6 +145,7 @@ class TestBackbones:
         ("mlp", (2, 7), 16),
         ("mlp", (2, 1, 4, 4), 16),
         ("small_cnn", (2, 3, 8, 8), 64),
+        ("fast_cnn", (2, 3, 16, 16), 64),
         ("resnet18", (2, 3, 8, 8), 128),
         ("wide_resnet", (2, 3, 8, 8), 128),
     ],

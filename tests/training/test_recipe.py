@@ -55,6 +55,19 @@ class TestRecipe:
         assert 15 < rates.index(max(rates)) < 35
         assert rates[-1] < 1e-3 * max(rates)
 
+    def test_a_triangle(self):
+        """Of 1,000 steps, 230 up from 0.2 to 1, and the others down to 0.07."""
+        recipe = Recipe(optimizer="sgd", schedule="triangular", learning_rate=2.0)
+        optimizer = recipe.optimizer_for([nn.Linear(3, 2)])
+        scheduler = recipe.scheduler_for(optimizer, 1000)["scheduler"]
+        rates = []
+        for _ in range(1001):
+            rates.append(optimizer.param_groups[0]["lr"])
+            optimizer.step()
+            scheduler.step()
+        expected = {0: 0.4, 115: 1.2, 230: 2.0, 615: 1.07, 1000: 0.14}
+        assert {step: rates[step] for step in expected} == pytest.approx(expected)
+
     @pytest.mark.parametrize("steps", [1, 2, 3, 4])
     def test_a_cycle_of_few_steps(self, steps):
         recipe = Recipe.fast()
@@ -65,8 +78,8 @@ class TestRecipe:
             optimizer.step()
             scheduler.step()
 
-    @pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd"])
-    @pytest.mark.parametrize("schedule", ["one-cycle", "steps", "cosine", "constant"])
+    @pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd", "muon"])
+    @pytest.mark.parametrize("schedule", ["one-cycle", "triangular", "steps", "cosine", "constant"])
     def test_every_combination_takes_a_step(self, optimizer, schedule):
         recipe = Recipe(optimizer=optimizer, schedule=schedule, weight_decay=0.1)
         layer = nn.Linear(3, 2)
@@ -114,7 +127,8 @@ class TestRecipe:
             ({"batch_size": -1}, "batch_size"),
             ({"learning_rate": -1.0}, "learning_rate"),
             ({"shift": 1.0}, "shift"),
-            ({"optimizer": "lion"}, "adam, adamw, sgd"),
+            ({"label_smoothing": -0.1}, "0 ≤ label_smoothing < 1"),
+            ({"optimizer": "lion"}, "adam, adamw, sgd, muon"),
             ({"schedule": "zigzag"}, "one-cycle"),
             ({"augment": "blur"}, "unknown augmentation; got blur; expected none, flip"),
             ({"sampling": "often"}, "unknown sampling; got often; expected one of uniform, balanced"),

@@ -9,6 +9,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, TensorDataset, WeightedRandomSampler
 
 import randomset as rs
+from randomset import backbones
 from randomset.errors import FileFormatError, RandomSetError, RandomSetWarning
 from randomset.training import FitReport, TrainingStopped
 from tests.training.conftest import (
@@ -30,7 +31,7 @@ def without_speed(history):
 
 class TestExactResume:
     @pytest.mark.parametrize("validated", [True, False])
-    @pytest.mark.parametrize("recipe", ["fast", "paper"])
+    @pytest.mark.parametrize("recipe", ["fast", "paper", "speed"])
     def test_from_every_checkpoint(self, small_digits, tmp_path, monkeypatch, validated, recipe):
         kept = []
         write = run_checkpoints()._write
@@ -64,6 +65,23 @@ class TestExactResume:
                 train_small(stopped, data, out=tmp_path)
         again = small_network()
         train_small(again, data, out=tmp_path, resume=True)
+        assert_same(whole, again)
+
+    def test_convolutions_that_muon_trains(self, tmp_path, monkeypatch):
+        data = TensorDataset(torch.rand(80, 1, 16, 16), torch.arange(80) % 10)
+
+        def convolutional():
+            torch.manual_seed(0)
+            return rs.RandomSetNetwork(backbones.fast_cnn(1, 4), BUDGET)
+
+        whole, stopped, again = convolutional(), convolutional(), convolutional()
+        options = {"recipe": "speed", "epochs": 2, "batch_size": 20}
+        quick(whole, data, **options)
+        with monkeypatch.context() as patch:
+            patch.setattr(run_checkpoints(), "on_train_batch_end", _stop_at(6))
+            with pytest.raises(TrainingStopped):
+                quick(stopped, data, out=tmp_path, **options)
+        quick(again, data, out=tmp_path, resume=True, **options)
         assert_same(whole, again)
 
     def test_resuming_a_finished_run_changes_nothing(self, small_digits, tmp_path):

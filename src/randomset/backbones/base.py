@@ -27,6 +27,7 @@ __all__ = [
     "resnet",
     "small_cnn",
     "wide_resnet",
+    "with_spec",
 ]
 
 
@@ -136,7 +137,7 @@ def mlp(in_features: int, widths: Sequence[int] = (256, 256), dropout: float = 0
     for fan_in, fan_out in zip([in_features, *widths[:-1]], widths, strict=True):
         layers += [nn.Linear(fan_in, fan_out), nn.ReLU()]
         layers += [nn.Dropout(dropout)] if dropout else []
-    return _with_spec(mlp, nn.Sequential(*layers), widths[-1], locals())
+    return with_spec(mlp, nn.Sequential(*layers), widths[-1], locals())
 
 
 def small_cnn(in_channels: int = 1, image_size: int = 28, width: int = 32, dropout: float = 0.0) -> Backbone:
@@ -160,7 +161,7 @@ def small_cnn(in_channels: int = 1, image_size: int = 28, width: int = 32, dropo
         nn.Linear(2 * width * (image_size // 4) ** 2, 4 * width),
         nn.ReLU(),
     )
-    return _with_spec(small_cnn, layers, 4 * width, locals())
+    return with_spec(small_cnn, layers, 4 * width, locals())
 
 
 def resnet(depth: Literal[18, 50] = 18, in_channels: int = 3, width: int = 64) -> Backbone:
@@ -183,7 +184,7 @@ def resnet(depth: Literal[18, 50] = 18, in_channels: int = 3, width: int = 64) -
             layers.append(block(channels, width << stage, stride=2 if stage and not i else 1))
             channels = (width << stage) * block.expansion
     layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten()]
-    return _with_spec(resnet, nn.Sequential(*layers), channels, locals())
+    return with_spec(resnet, nn.Sequential(*layers), channels, locals())
 
 
 def wide_resnet(depth: int = 28, widen: int = 10, in_channels: int = 3, dropout: float = 0.0) -> Backbone:
@@ -204,16 +205,24 @@ def wide_resnet(depth: int = 28, widen: int = 10, in_channels: int = 3, dropout:
             layers.append(_PreActivationBlock(channels, width, stride, dropout))
             channels = width
     layers += [nn.BatchNorm2d(channels), nn.ReLU(inplace=True), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
-    return _with_spec(wide_resnet, nn.Sequential(*layers), channels, locals())
+    return with_spec(wide_resnet, nn.Sequential(*layers), channels, locals())
 
 
-def _with_spec(
-    builder: Callable[..., Backbone], layers: nn.Module, num_features: int, options: dict[str, Any]
+def _kaiming(layer: nn.Conv2d) -> None:
+    nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
+
+
+def with_spec(
+    builder: Callable[..., Backbone],
+    layers: nn.Module,
+    num_features: int,
+    options: dict[str, Any],
+    initialise: Callable[[nn.Conv2d], None] = _kaiming,
 ) -> Backbone:
-    """Initialise the weights and record how the backbone was built; `options` are the builder's locals."""
+    """Initialise convolutions, and record how to build the backbone; `options` are the builder's locals."""
     convolutions = [module for module in layers.modules() if isinstance(module, nn.Conv2d)]
     for layer in convolutions:
-        nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
+        initialise(layer)
     if all(layer.out_channels % 16 == 0 for layer in convolutions):
         # The fastest layout for convolutions. With 4 channels, torch 2.13 crashed in it on a CPU.
         layers.to(memory_format=torch.channels_last)  # type: ignore[call-overload]

@@ -21,6 +21,7 @@ from torch.nn.modules.module import (
 from randomset._core.checks import is_whole
 from randomset.backbones import hugging_face, vision
 from randomset.backbones.base import Backbone, LibraryBackbone, mlp, resnet, small_cnn, wide_resnet
+from randomset.backbones.fast_cnn import fast_cnn
 from randomset.backbones.inputs import Standardise
 from randomset.backbones.weights import first_line
 from randomset.errors import FileFormatError, RandomSetError
@@ -32,6 +33,7 @@ __all__ = [
     "check_spec",
     "default_image_size",
     "from_library",
+    "mirrored",
     "names",
     "scaled",
 ]
@@ -81,6 +83,33 @@ def scaled(backbone: Backbone | dict[str, Any], scale: Standardise | None = None
     return outer
 
 
+class _Mirrored(Backbone):
+    """The mean of the features of an image and its mirror image; in training mode, those of the image."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        features = self.layers(inputs)
+        return features if self.training else (features + self.layers(inputs.flip(-1))) / 2
+
+
+def mirrored(backbone: Backbone | dict[str, Any]) -> Backbone:
+    """Average the features of each image and its mirror image in evaluation mode, in twice the time.
+
+    Whatever is computed from the features uses the average: logits, beliefs, and the reliability.
+
+    Args:
+        backbone: a backbone for images, or its `spec`.
+
+    >>> import torch
+    >>> network, images = mirrored(small_cnn(1, 8, width=16)).eval(), torch.rand(2, 1, 8, 8)
+    >>> torch.allclose(network(images), network(images.flip(-1)), atol=1e-6)
+    True
+    """
+    inner = build(backbone["name"], **backbone["options"]) if isinstance(backbone, dict) else backbone
+    outer = _Mirrored(inner, inner.num_features)
+    outer.spec = {"name": "mirrored", "options": {"backbone": inner.spec}}
+    return outer
+
+
 def names(spec: Any) -> list[str]:
     """Return the name in a `spec`, followed by those of the backbones nested in it.
 
@@ -96,9 +125,11 @@ def names(spec: Any) -> list[str]:
 _BUILDERS: dict[str, Callable[..., Backbone]] = {
     "mlp": mlp,
     "small_cnn": small_cnn,
+    "fast_cnn": fast_cnn,
     "resnet": resnet,
     "wide_resnet": wide_resnet,
     "scaled": scaled,
+    "mirrored": mirrored,
 }
 
 
@@ -151,7 +182,7 @@ def check_spec(spec: Any) -> None:
     """
     name, options = str(spec["name"]), spec["options"]
     if ":" not in name:
-        if name == "scaled":
+        if name in ("scaled", "mirrored"):
             check_spec(options["backbone"])
         return
     library, _ = _split_name(name)

@@ -47,7 +47,7 @@ def compare(
         str, typer.Option(help="number of sets besides the singletons, for the random-set network")
     ] = "20",
     reliability: Annotated[str, typer.Option(help="as for `randomset train`")] = "auto",
-    recipe: Annotated[str, typer.Option(help="fast, fast-head or paper")] = "fast",
+    recipe: Annotated[str, typer.Option(help="fast, fast-head, speed or paper")] = "fast",
     from_scratch: Annotated[
         bool, typer.Option("--from-scratch", help="as for `randomset train`, for random-set networks")
     ] = False,
@@ -63,6 +63,7 @@ def compare(
     keep: Annotated[str, typer.Option(help="as for `randomset train`")] = "last",
     weights: Annotated[str, typer.Option(help="as for `randomset train`")] = "none",
     freeze: Annotated[bool, typer.Option("--freeze", help="train only the heads")] = False,
+    mirror: Annotated[bool, typer.Option("--mirror", help="as for `randomset train`")] = False,
     size: Annotated[int | None, typer.Option(help="side in pixels to resize images to")] = None,
     label_column: Annotated[str | None, typer.Option(help="the column of labels in a table")] = None,
     text_column: Annotated[str | None, typer.Option(help="the column of texts in a table")] = None,
@@ -83,7 +84,7 @@ def compare(
         **{"recipe": recipe, "epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate},
         **{"class_weight": class_weights(class_weight), "sampling": sampling},
         **{"augment": augment, "ema": ema, "keep": keep},
-        **{"width": width, "weights": resolved(weights), "freeze": freeze, "size": size},
+        **{"width": width, "weights": resolved(weights), "freeze": freeze, "mirror": mirror, "size": size},
         **{"label_column": label_column, "text_column": text_column, **usual_shares(resolved(source))},
     }
 

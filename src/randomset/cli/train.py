@@ -43,8 +43,8 @@ def train(
     backbone: Annotated[
         str,
         typer.Option(
-            help="auto, mlp, small_cnn, resnet18, resnet50 or wide_resnet; timm:NAME, torchvision:NAME, or "
-            "hf:NAME or hf:FOLDER, also for texts"
+            help="auto, mlp, small_cnn, fast_cnn, resnet18, resnet50 or wide_resnet; timm:NAME, "
+            "torchvision:NAME, or hf:NAME or hf:FOLDER, also for texts"
         ),
     ] = "auto",
     weights: Annotated[
@@ -55,6 +55,9 @@ def train(
     ] = "none",
     freeze: Annotated[
         bool, typer.Option("--freeze", help="train only the head, on features that are computed once")
+    ] = False,
+    mirror: Annotated[
+        bool, typer.Option("--mirror", help="predict from the mean features of an image and its mirror image")
     ] = False,
     max_tokens: Annotated[int, typer.Option(help="the maximum length of a text")] = 256,
     width: Annotated[
@@ -69,7 +72,11 @@ def train(
         str, typer.Option(help="widths of the head's hidden layers, such as 1024,512 (the paper's)")
     ] = "",
     recipe: Annotated[
-        str, typer.Option(help="fast (AdamW, one cycle), fast-head (a faster head), paper (200 epochs), text")
+        str,
+        typer.Option(
+            help="fast (AdamW, one cycle), fast-head (a faster head), speed (Muon, for fast_cnn), "
+            "paper (200 epochs), text"
+        ),
     ] = "fast",
     epochs: Annotated[int | None, typer.Option(help="passes over the data; default: the recipe's")] = None,
     first_epochs: Annotated[
@@ -164,6 +171,7 @@ def train(
         "width": width,
         "weights": resolved(weights),
         "freeze": freeze,
+        "mirror": mirror,
         "max_tokens": max_tokens,
         "num_sets": number_or_auto(sets),
         "reducer": reducer,

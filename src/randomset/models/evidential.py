@@ -60,7 +60,7 @@ class _EvidentialLoss(nn.Module):
         self.weight = weight
 
     def forward(self, alpha: Tensor, labels: Tensor, weight: Tensor | None = None) -> Tensor:
-        target = nn.functional.one_hot(labels, alpha.shape[1]).to(alpha)
+        target = (nn.functional.one_hot(labels, alpha.shape[1]) if labels.dim() == 1 else labels).to(alpha)
         total = alpha.sum(1, keepdim=True)
         p = alpha / total
         error = ((target - p) ** 2 + p * (1 - p) / (total + 1)).sum(1)

@@ -43,6 +43,7 @@ class TrainConfig:
     width: int | None = None
     weights: str = "none"
     freeze: bool = False
+    mirror: bool = False
     max_tokens: int = 256
     num_sets: int | Literal["auto"] = 20
     reducer: str = "pca"
@@ -192,7 +193,7 @@ class TrainConfig:
             value = getattr(self, name)
             if not isinstance(value, str) and (value is not None or not name.endswith("_column")):
                 raise RandomSetError(f"{name} must be a string", got=value)
-        for name in ("freeze", "from_scratch"):
+        for name in ("freeze", "mirror", "from_scratch"):
             if not isinstance(getattr(self, name), bool):
                 raise RandomSetError(f"{name} must be true or false", got=getattr(self, name))
         check_reducer(self.reducer)

@@ -88,6 +88,7 @@ class Engine(lightning.LightningModule):
             both = torch.cat((shares, 1 - shares))
             weight = both if weight is None else both * torch.cat((weight, weight[others]))
         weight = self._weighted_by_class(labels, weight)
+        labels = self._smoothed(labels, outputs)
         value = self.loss(returned, labels) if weight is None else self.loss(returned, labels, weight)
         self.first_loss = value.detach() if self.first_loss is None else self.first_loss
         terms = {"loss": value.detach(), **getattr(self.loss, "terms", {})}
@@ -132,6 +133,20 @@ class Engine(lightning.LightningModule):
                 1e-12
             )  # no product of matrices: autocast rounds them
         return each if weight is None else each * weight
+
+    def _smoothed(self, labels: Any, outputs: Tensor) -> Any:
+        """Replace class indices by class probabilities if the recipe smooths labels."""
+        share = self.recipe.label_smoothing
+        if not share or not isinstance(labels, Tensor) or labels.dim() != 1:
+            return labels
+        if (labels == self.ignored).any():
+            raise LabelError(
+                "labels that are ignored cannot be smoothed",
+                got=f"the label {self.ignored}",
+                remedy="Omit these samples, or use a recipe with label_smoothing=0",
+            )
+        count = getattr(self.module, "num_classes", outputs.shape[-1])
+        return (1 - share) * nn.functional.one_hot(labels.long(), count).float() + share / count
 
     def _seed(self, *place: int) -> None:
         """Seed the generators from the position in the training run."""
@@ -204,7 +219,7 @@ class Engine(lightning.LightningModule):
         optimizer = self.recipe.optimizer_for([self.module, self.loss])
         steps = self.trainer.estimated_stepping_batches
         steps = int(steps) if math.isfinite(steps) else -1
-        if steps <= 0 and self.recipe.schedule in ("one-cycle", "cosine"):
+        if steps <= 0 and self.recipe.schedule in ("one-cycle", "triangular", "cosine"):
             raise RandomSetError(
                 "this schedule needs the total number of steps",
                 got=f"{self.recipe.schedule} and data without a length",

@@ -93,7 +93,7 @@ def fit(
             module. Labels can be anything that the loss accepts.
         val: validation data, in the same formats.
         epochs: number of epochs; by default, the recipe's.
-        recipe: "fast", "fast-head", "paper", "text", or a `Recipe`.
+        recipe: "fast", "fast-head", "speed", "paper", "text", or a `Recipe`.
         loss: a module called with (outputs, labels); by default, the network's own.
         batch_size: samples per step over all processes, for data sets; by default, the recipe's.
         learning_rate: the maximum learning rate; by default, the recipe's.

@@ -17,7 +17,7 @@ from torch.utils.data import Dataset, Subset, TensorDataset
 
 from randomset._core.batches import width_of
 from randomset._core.files import locks_out_folder
-from randomset.backbones import Backbone, build
+from randomset.backbones import Backbone, Whitening, build, mirrored, whiten
 from randomset.backbones.inputs import InputSpec
 from randomset.belief.budget import Budget
 from randomset.errors import RandomSetError, RandomSetWarning
@@ -177,7 +177,11 @@ class Job:
             return {"backbone": nn.Identity(), "in_features": self.width}
         backbone = copy.deepcopy(self.template)
         if self.redraw and isinstance(backbone, Backbone):
-            backbone.load_state_dict(build(backbone.spec["name"], **backbone.spec["options"]).state_dict())
+            fresh = build(backbone.spec["name"], **backbone.spec["options"])
+            for layer, fitted in zip(fresh.modules(), backbone.modules(), strict=True):
+                if isinstance(layer, Whitening):
+                    layer.load_state_dict(fitted.state_dict())
+            backbone.load_state_dict(fresh.state_dict())
         return {"backbone": backbone, "preprocess": copy.deepcopy(self.preprocess)}
 
     def part(self, name: str, seed: int) -> Job:
@@ -315,6 +319,11 @@ def train(
     if template is None:
         template = backbone_for(config.backbone, inputs, config.width, config.weights)
         log_pretrained_inputs(template)
+    preprocess = preprocess_for(template, inputs, rows)
+    if backbone is None and config.weights == "none":
+        whiten(template, inputs, preprocess, rows)
+    if config.mirror:
+        template = _mirrored(template, inputs)
     if not cls.bounded:
         logger.info(f"Training {config.method} …")
     job = Job(
@@ -322,7 +331,7 @@ def train(
         classes,
         (inputs, labels) if weights is None else (inputs, labels, weights.float()),
         template,
-        preprocess_for(template, inputs, rows),
+        preprocess,
         redraw=config.weights == "none",
         rows=rows,
         val=val,
@@ -342,3 +351,14 @@ def train(
     return TrainResult(
         model.eval(), reports.get(""), reports.get("first"), artifacts.get("plain"), artifacts.get("budgeter")
     )
+
+
+def _mirrored(template: nn.Module, inputs: Tensor) -> nn.Module:
+    """Return a backbone that averages the features of images and their mirror images in predictions."""
+    if inputs.dim() != 4 or not isinstance(template, Backbone):
+        raise RandomSetError(
+            "only images have mirror images",
+            got=f"mirror for inputs of shape {tuple(inputs.shape)} and a {type(template).__name__}",
+            expected="images, and a backbone of randomset.backbones",
+        )
+    return mirrored(template)

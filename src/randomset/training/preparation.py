@@ -24,6 +24,7 @@ from torch.utils.data import Subset, TensorDataset
 from randomset import backbones
 from randomset._core.files import save_tensors
 from randomset.backbones.base import LibraryBackbone
+from randomset.backbones.fast_cnn import SMALLEST
 from randomset.backbones.inputs import InputSpec, Standardise
 from randomset.backbones.weights import load_weights_into, read_weights
 from randomset.budgeting.features import extract_features
@@ -128,6 +129,7 @@ def _ours(name: str, inputs: Tensor, width: int | None) -> nn.Module:
     builders: dict[str, Callable[[], nn.Module]] = {
         "mlp": lambda: _ours("mlp", inputs.flatten(1)[:1], width),
         "small_cnn": lambda: backbones.small_cnn(channels, height, **wide),
+        "fast_cnn": lambda: backbones.fast_cnn(channels, **wide),
         "resnet18": lambda: backbones.resnet(18, channels, **wide),
         "resnet50": lambda: backbones.resnet(50, channels, **wide),
         "wide_resnet": lambda: backbones.wide_resnet(widen=width or 10, in_channels=channels),
@@ -138,6 +140,13 @@ def _ours(name: str, inputs: Tensor, width: int | None) -> nn.Module:
     if name == "small_cnn" and height != across:
         raise RandomSetError(
             "small_cnn takes square images", got=f"{height} × {across}", remedy="Use resnet18"
+        )
+    if name == "fast_cnn" and min(height, across) < SMALLEST:
+        raise RandomSetError(
+            "the images are too small for fast_cnn",
+            got=f"{height} × {across}",
+            expected=f"{SMALLEST} × {SMALLEST} pixels or more",
+            remedy="Use small_cnn, or enlarge the images: --size 32",
         )
     return builders[name]()
 

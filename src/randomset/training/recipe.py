@@ -16,6 +16,7 @@ from randomset._core.checks import is_number, is_whole
 from randomset.errors import RandomSetError
 from randomset.training.augmentation import check_augmentation
 from randomset.training.balance import ClassWeight, checked_class_weight
+from randomset.training.muon import Muon
 
 __all__ = ["Recipe"]
 
@@ -25,18 +26,21 @@ class Recipe:
     """Optimizer, schedule, epochs, batch size and augmentation of a training run.
 
     Args:
-        optimizer: "adam", "adamw" or "sgd" (with Nesterov momentum 0.9).
+        optimizer: "adam", "adamw", "sgd" (with Nesterov momentum 0.9) or "muon" (orthogonalised steps for
+            convolutions, and AdamW for all other weights).
         learning_rate: the maximum learning rate.
         backbone_share: learning rate of the backbone relative to `learning_rate`; below 1 for fine-tuning.
-        schedule: "one-cycle" (up, then down to nearly zero), "steps" (multiplied by `factor` at each of
-            `milestones`), "cosine" or "constant".
+        schedule: "one-cycle" (up, then down to nearly zero), "triangular" (the same in straight lines),
+            "steps" (multiplied by `factor` at each of `milestones`), "cosine" or "constant".
         milestones: epochs at which "steps" changes the learning rate.
         factor: factor of "steps".
-        weight_decay: decoupled for "adamw"; biases and normalisation layers are exempt.
+        weight_decay: decoupled for "adamw" and "muon"; biases and normalisation layers are exempt.
         epochs: number of epochs.
         batch_size: global batch size over all processes.
         shift: maximum random shift of images, as a fraction of their width and height.
         flip: whether to flip images horizontally with probability 0.5.
+        label_smoothing: share ε of a class index that is spread evenly over the N classes: the target becomes
+            the probabilities 1 − ε + ε/N and ε/N, and the beliefs of these. Other labels are unchanged.
         clip: maximum gradient norm; None disables clipping.
         augment: augmentation by name, which replaces `shift` and `flip`: "none", "flip", "shift" (up to
             an eighth), "photos" (flips, crops, brightness, contrast), "randaugment" (of torchvision),
@@ -54,10 +58,10 @@ class Recipe:
     0.001
     """
 
-    optimizer: Literal["adam", "adamw", "sgd"] = "adamw"
+    optimizer: Literal["adam", "adamw", "sgd", "muon"] = "adamw"
     learning_rate: float = 3e-3
     backbone_share: float = 1.0
-    schedule: Literal["one-cycle", "steps", "cosine", "constant"] = "one-cycle"
+    schedule: Literal["one-cycle", "triangular", "steps", "cosine", "constant"] = "one-cycle"
     milestones: tuple[int, ...] = ()
     factor: float = 0.1
     weight_decay: float = 1e-2
@@ -65,6 +69,7 @@ class Recipe:
     batch_size: int = 128
     shift: float = 0.0
     flip: bool = False
+    label_smoothing: float = 0.0
     clip: float | None = None
     augment: str | None = None
     class_weight: ClassWeight = None
@@ -115,13 +120,33 @@ class Recipe:
         )
 
     @classmethod
+    def speed(cls) -> Recipe:
+        """Return the recipe for photos and convolutional networks with batch normalisation, as `fast_cnn`.
+
+        Muon, large batches, label smoothing, shifts by up to a sixteenth (two pixels of 32), and flips.
+        """
+        return cls(
+            optimizer="muon",
+            learning_rate=1e-2,
+            schedule="triangular",
+            epochs=12,
+            batch_size=512,
+            shift=0.0625,
+            flip=True,
+            label_smoothing=0.2,
+        )
+
+    @classmethod
     def named(cls, recipe: str | Recipe, **changes: Any) -> Recipe:
         """Return a copy of a recipe, given by name or as an object, with changes; None values are ignored.
 
         >>> Recipe.named("fast", epochs=3).epochs
         3
         """
-        known = {"paper": cls.paper, "fast": cls.fast, "fast-head": cls.fast_head, "text": cls.text}
+        known = {
+            **{"paper": cls.paper, "fast": cls.fast, "fast-head": cls.fast_head, "speed": cls.speed},
+            "text": cls.text,
+        }
         if isinstance(recipe, str):
             if recipe not in known:
                 raise RandomSetError(
@@ -146,8 +171,11 @@ class Recipe:
             if not is_number(value):
                 raise RandomSetError(f"{name} is out of range", got=value, expected="a non-negative number")
             setattr(self, name, float(value))
-        if not 0 <= self.shift < 1:
-            raise RandomSetError("shift is out of range", got=self.shift, expected="0 ≤ shift < 1")
+        for name in ("shift", "label_smoothing"):
+            if not is_number(getattr(self, name)) or getattr(self, name) >= 1:
+                raise RandomSetError(
+                    f"{name} is out of range", got=getattr(self, name), expected=f"0 ≤ {name} < 1"
+                )
         check_augmentation("none" if self.augment is None else self.augment)
         self.class_weight = checked_class_weight(self.class_weight)
         if self.ema is not None:
@@ -227,6 +255,7 @@ _OPTIMIZERS: dict[str, Any] = {
     "adam": torch.optim.Adam,
     "adamw": torch.optim.AdamW,
     "sgd": lambda groups, rate: torch.optim.SGD(groups, rate, momentum=0.9, nesterov=True),
+    "muon": Muon,
 }
 
 
@@ -238,6 +267,16 @@ def _one_cycle(recipe: Recipe, optimizer: Any, steps: int) -> tuple[Any, str]:
         if step < rise:
             return 0.04 + 0.96 * (1 - math.cos(math.pi * step / rise)) / 2
         return (1 + math.cos(math.pi * min((step - rise) / max(steps - rise, 1), 1))) / 2
+
+    return lr_scheduler.LambdaLR(optimizer, share), "step"
+
+
+def _triangular(recipe: Recipe, optimizer: Any, steps: int) -> tuple[Any, str]:
+    """Up from 0.2 in 23 % of the steps, and down to 0.07, in straight lines."""
+
+    def share(step: int) -> float:
+        done = step / max(steps, 1)
+        return 0.2 + 0.8 * done / 0.23 if done < 0.23 else 1 - 0.93 * min((done - 0.23) / 0.77, 1)
 
     return lr_scheduler.LambdaLR(optimizer, share), "step"
 
@@ -256,6 +295,7 @@ def _constant(recipe: Recipe, optimizer: Any, steps: int) -> tuple[Any, str]:
 
 _SCHEDULES: dict[str, Any] = {
     "one-cycle": _one_cycle,
+    "triangular": _triangular,
     "steps": _steps,
     "cosine": _cosine,
     "constant": _constant,

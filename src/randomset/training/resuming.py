@@ -23,6 +23,7 @@ from randomset.errors import FileFormatError, MissingPackageError, RandomSetErro
 from randomset.models.reliability_fitting import ReliabilityReport
 from randomset.models.temperature import CalibrationReport
 from randomset.training.loaders import EpochLoader
+from randomset.training.muon import is_convolution
 from randomset.training.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -130,11 +131,6 @@ class TrainingStopped(KeyboardInterrupt):
 
 FORMAT, VERSION = "randomset.checkpoint", 1
 
-_MOMENTS = {
-    "adam": {"step", "exp_avg", "exp_avg_sq"},
-    "adamw": {"step", "exp_avg", "exp_avg_sq"},
-    "sgd": {"momentum_buffer"},
-}
 _COUNTS = {"ready", "started", "processed", "completed", "_batches_that_stepped"}
 _Content = dict[str, Any]
 
@@ -361,7 +357,7 @@ def _has_optimizer_state(checkpoint: _Content, engine: Engine) -> bool:
             return False
     parameters = dict(enumerate(chain.from_iterable(group["params"] for group in optimizer.param_groups)))
     for place, moments in theirs["state"].items():
-        if set(moments) != _MOMENTS[engine.recipe.optimizer]:
+        if set(moments) != _moments(engine.recipe.optimizer, parameters[place]):
             return False
         for name, tensor in moments.items():
             shape = () if name == "step" else parameters[place].shape
@@ -371,6 +367,13 @@ def _has_optimizer_state(checkpoint: _Content, engine: Engine) -> bool:
     methods = {name for name in dir(scheduler) if callable(getattr(scheduler, name))} | {"optimizer"}
     alike = all(_are_alike(own[name], stored[name]) for name in own if name in stored)
     return alike and not methods & set(stored)
+
+
+def _moments(optimizer: str, parameter: Tensor) -> set[str]:
+    """Return the names of what an optimizer stores for a parameter."""
+    if optimizer == "sgd" or (optimizer == "muon" and is_convolution(parameter)):
+        return {"momentum_buffer"}
+    return {"step", "exp_avg", "exp_avg_sq"}
 
 
 def _are_alike(own: Any, stored: Any) -> bool:
