@@ -3,7 +3,8 @@
 Every network has the same backbone and is trained on the same labels. "RS-NN" is the default loss, "RS-NN,
 literal" has `disambiguate=False`, "softmax" is trained with −log Σ p(c) over the classes of the label, and
 "softmax, uniform" with the cross-entropy of a uniform distribution over them. The sets of classes are chosen
-from the same labels: a sample counts for each of its classes. The default loss was chosen with `--part val`.
+from the same labels: a sample counts for each of its classes.
+The default loss was chosen on the validation part of the digits (`--part val`).
 
 - half random: half of the labels contain a second class, drawn at random
 - all random: every label does
