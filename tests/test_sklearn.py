@@ -182,6 +182,26 @@ class TestKnownInputs:
         assert (again.predict_known(X) == reliable.predict_known(X)).all()
 
 
+class TestSetValuedLabels:
+    def test_a_second_class_in_every_label(self, blobs):
+        X, y = blobs
+        sets = np.eye(4, dtype=int)[y]
+        sets[np.arange(300), (y + np.random.default_rng(0).integers(1, 4, 300)) % 4] = 1
+        classifier = RandomSetClassifier(epochs=30, random_state=0).fit(X, sets)
+        assert classifier.classes_.tolist() == [0, 1, 2, 3]
+        assert classifier.score(X, y) > 0.8
+        assert classifier.threshold_ is not None
+
+    def test_invalid_rows(self, blobs):
+        X, y = blobs
+        sets = np.eye(4)[y]
+        sets[3] = 0
+        with pytest.raises(LabelError, match="empty set in row 3"):
+            RandomSetClassifier().fit(X, sets)
+        with pytest.raises(LabelError, match="a row of 0 and 1 for each sample"):
+            RandomSetClassifier().fit(X, sets + 0.5)
+
+
 class TestParameters:
     def test_the_seed_decides(self, blobs, fitted):
         X, y = blobs

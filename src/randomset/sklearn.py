@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from randomset._core.checks import stratified_parts
 from randomset.belief.random_set import RandomSet
 from randomset.data.arrays import images_from_array
+from randomset.data.sources import mask_from_rows
 from randomset.errors import LabelError, RandomSetError, ShapeError
 from randomset.models.prediction import Threshold
 from randomset.training import TrainConfig, train
@@ -129,9 +130,15 @@ class RandomSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.trainer_options = trainer_options
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> RandomSetClassifier:
-        """Train on a table (n × F) or images (n × H × W, with channels first or last); labels of any type."""
-        X, y = validate_data(self, X, y, dtype=np.float32, allow_nd=True)
-        check_classification_targets(y)
+        """Train on a table (n × F) or images (n × H × W, with channels first or last).
+
+        Labels are of any type, or set-valued: a row of 0 and 1 for each sample (n × N), 1 for each class that
+        is possible. The classes are then 0 to N − 1.
+        """
+        set_valued = np.ndim(y) == 2 and np.shape(y)[1] > 1
+        X, y = validate_data(self, X, y, dtype=np.float32, allow_nd=True, multi_output=set_valued)
+        if not set_valued:
+            check_classification_targets(y)
         if X.ndim > 4:
             raise ShapeError(
                 "expected at most 4 dimensions", got=f"shape {X.shape}", expected="(n × F) or (n × C × H × W)"
@@ -143,7 +150,13 @@ class RandomSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             used = given > 0  # nothing may depend on samples without weight
             X, y, given = X[used], y[used], given[used]
             weights = torch.from_numpy(given / given.mean())
-        self.classes_, codes = np.unique(y, return_inverse=True)
+        if set_valued:
+            mask, _ = mask_from_rows(y, len(X))
+            self.classes_, labels = np.arange(mask.shape[1]), mask
+            codes = mask.int().argmax(1).numpy()  # held-out samples are drawn from each first class
+        else:
+            self.classes_, codes = np.unique(y, return_inverse=True)
+            labels = torch.from_numpy(codes)
         if len(self.classes_) < 2:
             raise LabelError(
                 "the labels contain only one class",
@@ -152,7 +165,7 @@ class RandomSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         rest, held_out = self._parts(codes, seed)
-        inputs, labels = _as_inputs(X), torch.from_numpy(codes)
+        inputs = _as_inputs(X)
         config = TrainConfig(
             backbone=self.backbone if isinstance(self.backbone, str) else "auto",
             num_sets=self.num_sets,

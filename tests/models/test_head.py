@@ -209,6 +209,93 @@ class TestLabels:
             RandomSetLoss(ANIMALS)(torch.zeros(5, 3), torch.zeros(5, dtype=torch.long))
 
 
+def targets_of(logits, mask, budget, kind=RandomSetLoss):
+    """The targets in the gradient of the cross-entropy, (sigmoid(z) − target) / |O|."""
+    logits = logits.clone().requires_grad_()
+    kind(budget)._entropy(logits, kind(budget)._target(logits, mask, None)[0]).sum().backward()
+    return logits.detach().sigmoid() - logits.grad * len(budget)
+
+
+class TestLabelSets:
+    # Masses 0.2, 0.1, 0.3 and 0.3, and 0.1 on Θ: BetP = 0.2 + 0.15 + 1/30, 0.1 + 0.15 + 1/30, 0.3 + 1/30.
+    beliefs = torch.tensor([[0.2, 0.1, 0.3, 0.6]], dtype=torch.float64)
+
+    @pytest.mark.parametrize(
+        ("label", "expected"),
+        [
+            ({"cat", "dog"}, [23 / 40, 17 / 40, 0, 1]),
+            ({"cat", "car"}, [23 / 43, 0, 20 / 43, 23 / 43]),
+            ({"cat", "dog", "car"}, [23 / 60, 17 / 60, 20 / 60, 40 / 60]),
+            ({"dog"}, [0, 1, 0, 1]),
+        ],
+    )
+    def test_by_hand(self, label, expected):
+        logits, mask = self.beliefs.logit(), ANIMALS.mask_from_sets([label])
+        assert targets_of(logits, mask, ANIMALS)[0].tolist() == pytest.approx(expected)
+        pairs = zip(expected, self.beliefs[0].tolist(), strict=True)
+        bce = -sum(t * math.log(b) + (1 - t) * math.log(1 - b) for t, b in pairs) / 4
+        for labels in (mask, [label]):
+            assert RandomSetLoss(ANIMALS, 0, 0)(logits, labels).item() == pytest.approx(bce)
+        norm = NormalisedMassLoss(ANIMALS)
+        norm(logits, mask)
+        assert norm.terms["bce"].item() == pytest.approx(bce)
+
+    def test_the_literal_reading(self):
+        mask = ANIMALS.mask_from_sets([{"cat", "dog"}])
+        found = RandomSetLoss(ANIMALS, 0, 0, disambiguate=False)(self.beliefs.logit(), mask)
+        bce = -(math.log(0.8) + math.log(0.9) + math.log(0.7) + math.log(0.6)) / 4
+        assert found.item() == pytest.approx(bce)
+        norm = NormalisedMassLoss(ANIMALS, disambiguate=False)
+        norm(self.beliefs.logit(), mask)
+        assert norm.terms["bce"].item() == pytest.approx(bce)
+
+    @given(budgets(), seeds)
+    def test_what_is_known_and_what_is_not(self, budget, seed):
+        logits, labels = draw(budget, seed=seed)
+        generator = torch.Generator().manual_seed(seed)
+        mask = torch.rand(len(labels), budget.num_classes, generator=generator) < 0.4
+        mask |= torch.nn.functional.one_hot(labels, budget.num_classes).bool()
+        betp = RandomSet.from_logits(logits, budget).pignistic
+        found = targets_of(logits, mask, budget)
+        for row, inside in enumerate(mask):
+            label = set(inside.nonzero()[:, 0].tolist())
+            for column, focal in enumerate(map(set, budget.sets)):
+                share = betp[row, sorted(label & focal)].sum() / betp[row, sorted(label)].sum()
+                if label <= focal or not label & focal:
+                    assert share.item() == pytest.approx(float(label <= focal), abs=1e-9)
+                assert found[row, column].item() == pytest.approx(share.item(), abs=1e-6)
+
+    @pytest.mark.parametrize("kind", [RandomSetLoss, NormalisedMassLoss])
+    def test_precise_labels_have_exactly_the_loss_of_classes(self, kind):
+        budget = random_budget(6, 9)
+        logits, labels = draw(budget, 50, dtype=torch.float32)
+        mask = torch.nn.functional.one_hot(labels, 6).bool()
+        values = []
+        for given_labels in (labels, mask):
+            z = logits.clone().requires_grad_()
+            value = kind(budget)(z, given_labels)
+            value.backward()
+            values.append((value.detach(), z.grad))
+        assert torch.equal(values[0][0], values[1][0])
+        assert torch.equal(values[0][1], values[1][1])
+
+    def test_samples_do_not_depend_on_each_other(self):
+        logits, _ = draw(ANIMALS, 2)
+        mask = torch.tensor([[True, True, False], [True, False, False]])
+        loss = RandomSetLoss(ANIMALS, 0, 0)
+        parts = [loss(logits[row : row + 1], mask[row : row + 1]).item() for row in range(2)]
+        assert loss(logits, mask).item() == pytest.approx(sum(parts) / 2)
+        weighted = loss(logits, mask, torch.tensor([3.0, 1.0]))
+        assert weighted.item() == pytest.approx((3 * parts[0] + parts[1]) / 4)
+
+    def test_a_label_without_probability_is_shared_equally(self):
+        """All mass is on car, so that BetP({cat, dog}) = 0 / 0 says nothing."""
+        logits = torch.tensor([[-1e4, -1e4, 1e4, -1e4]])
+        mask = ANIMALS.mask_from_sets([{"cat", "dog"}])
+        assert targets_of(logits, mask, ANIMALS)[0].tolist() == pytest.approx([0.5, 0.5, 0, 1])
+        assert RandomSetLoss(ANIMALS)(logits, mask).isfinite()
+
+
 class TestWeights:
     def test_a_weight_of_two_is_a_sample_twice(self):
         logits, labels = draw(ANIMALS, 3)
@@ -229,6 +316,8 @@ class TestWeights:
         found = RandomSetLoss(ANIMALS, class_weights=[3, 1, 5])(logits, mask)
         expected = RandomSetLoss(ANIMALS)(logits, mask, torch.tensor([2.0, 5.0]))
         assert found.item() == pytest.approx(expected.item())
+        literal = RandomSetLoss(ANIMALS, disambiguate=False)
+        expected = literal(logits, mask, torch.tensor([2.0, 5.0]))
         masses = torch.tensor([[0.0, 0, 0, 1], [0, 0, 1, 0]], dtype=torch.float64)
         found = RandomSetLoss(ANIMALS, class_weights=[3, 1, 5])(logits, masses)
         assert found.item() == pytest.approx(expected.item())
@@ -296,6 +385,33 @@ class TestNormalisedMassLoss:
             NormalisedMassLoss(ANIMALS, 0.0)
 
 
+def train(network, loss, x, labels):
+    optimiser = torch.optim.Adam(network.parameters(), 1e-2)
+    for _ in range(300):
+        optimiser.zero_grad()
+        loss(network(x), labels).backward()
+        optimiser.step()
+
+
+@pytest.mark.slow
+def test_classes_are_learned_from_pairs_alone():
+    """Every label contains a second class, at random: the class that all of them share is the right one."""
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.randint(4, (600,), generator=generator)
+    x = torch.randn(600, 2, generator=generator) + 5 * torch.stack((labels % 2, labels // 2), 1)
+    mask = torch.nn.functional.one_hot(labels, 4).bool()
+    second = (labels + torch.randint(1, 4, (600,), generator=generator)) % 4
+    mask[torch.arange(600), second] = True
+    budget = Budget.from_sets([{0, 1}, {2, 3}], 4)
+    for kind in (RandomSetLoss, NormalisedMassLoss):
+        torch.manual_seed(0)
+        network = torch.nn.Sequential(torch.nn.Linear(2, 16), torch.nn.ReLU(), RandomSetHead(16, budget))
+        train(network, kind(budget), x[:400], mask[:400])
+        with torch.no_grad():
+            answer = RandomSet.from_logits(network(x[400:]), budget)
+        assert (answer.labels == labels[400:]).float().mean() > 0.9, kind
+
+
 @pytest.mark.slow
 def test_two_classes_that_are_never_distinguished():
     """Labels say "cat or dog" or "car", and nothing ever separates cat from dog: the set must be learned."""
@@ -305,12 +421,7 @@ def test_two_classes_that_are_never_distinguished():
     mask = torch.stack((~car, ~car, car), 1)
     torch.manual_seed(0)
     network = torch.nn.Sequential(torch.nn.Linear(2, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4))
-    loss = RandomSetLoss(ANIMALS)
-    optimiser = torch.optim.Adam(network.parameters(), 1e-2)
-    for _ in range(300):
-        optimiser.zero_grad()
-        loss(network(x), mask).backward()
-        optimiser.step()
+    train(network, RandomSetLoss(ANIMALS, disambiguate=False), x, mask)
     with torch.no_grad():
         answer = RandomSet.from_logits(network(x), ANIMALS)
     pair = answer.budget.index({"cat", "dog"})

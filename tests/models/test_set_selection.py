@@ -1,6 +1,7 @@
 """Which sets of classes get an output: given, stored, or chosen from features."""
 
 import dataclasses
+import math
 
 import pytest
 import torch
@@ -17,6 +18,9 @@ def test_the_plain_loss():
     assert ClassLoss()(outputs, labels).item() == pytest.approx(expected.item())
     mask = torch.nn.functional.one_hot(labels, 3).bool()
     assert ClassLoss()(outputs, mask).item() == pytest.approx(expected.item())
+    either = torch.tensor([[True, True, False]])
+    share = torch.tensor([[1.0, 3.0, 4.0]]).log()
+    assert ClassLoss()(share, either).item() == pytest.approx(math.log(2))  # P({0, 1}) = 1/2
     weighted = ClassLoss()(outputs, labels, torch.tensor([1.0, 1.0, 0.0, 0.0]))
     assert weighted.item() == pytest.approx(torch.nn.functional.cross_entropy(outputs[:2], labels[:2]).item())
 

@@ -211,7 +211,8 @@ def belief_from_label_sets(
 
     `label_sets` is a boolean mask over the classes, or a list of sets of names or indices. If a label set is
     not in the budget, each of its supersets still has belief 1. If several of them are minimal, the result
-    is not a belief function, but still a sound training target.
+    is not a belief function. In training, `RandomSetLoss` replaces the zeros of sets that contain only a part
+    of a label by estimates, unless `disambiguate=False`.
 
     >>> budget = Budget.from_sets([{"cat", "dog"}], ["cat", "dog", "car"])
     >>> belief_from_label_sets([{"cat", "dog"}, {"car"}], budget)

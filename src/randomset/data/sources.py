@@ -29,6 +29,7 @@ __all__ = [
     "is_huggingface",
     "load_inputs",
     "load_source",
+    "mask_from_rows",
     "read_dataset",
 ]
 
@@ -267,6 +268,11 @@ def _encoded(labels: NDArray[Any], count: int, classes: Any) -> tuple[Tensor, tu
     if labels.ndim != 2:
         codes, names = encoded_labels(labels, count, classes)
         return torch.from_numpy(codes), names
+    return mask_from_rows(labels, count, classes)
+
+
+def mask_from_rows(labels: NDArray[Any], count: int, classes: Any = None) -> tuple[Tensor, tuple[str, ...]]:
+    """Return set-valued labels, a row of 0 and 1 for each sample, as a mask (n × N), and the class names."""
     if len(labels) != count or labels.dtype.kind not in "biuf" or not np.isin(labels, (0, 1)).all():
         raise LabelError(
             "invalid set-valued labels",

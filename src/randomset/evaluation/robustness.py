@@ -17,7 +17,7 @@ from randomset.evaluation.attacks import Objective, cross_entropy_objective, fgs
 from randomset.evaluation.predictor import Prediction, Predictor, as_predictor
 from randomset.evaluation.tables import ALL_ATTACKS, TRANSFER
 from randomset.models.base import Classifier
-from randomset.models.head import belief_objective, logit_objective
+from randomset.models.objectives import belief_objective, logit_objective
 
 __all__ = [
     "EPSILONS",

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from randomset.belief.budget import Budget
 from randomset.belief.operators import BudgetOperators
-from randomset.belief.sums import over_sets
+from randomset.belief.repair import repair_columns
+from randomset.belief.sums import over_sets, over_sets_each
 from randomset.belief.transforms import (
     belief_from_classes,
     belief_from_label_masses,
@@ -20,11 +22,7 @@ from randomset.belief.transforms import (
 )
 from randomset.errors import BudgetError, LabelError, RandomSetError, ShapeError
 
-if TYPE_CHECKING:
-    from randomset.models.base import Objective
-    from randomset.models.random_set import RandomSetNetwork
-
-__all__ = ["NormalisedMassLoss", "RandomSetHead", "RandomSetLoss", "belief_objective", "logit_objective"]
+__all__ = ["NormalisedMassLoss", "RandomSetHead", "RandomSetLoss"]
 
 _LOWEST = 1e-3  # keeps the initial logit of Θ finite
 _WEIGHT_SCALE = 0.1
@@ -96,7 +94,13 @@ AUXILIARY = 0.4
 
 
 class _BeliefLoss(nn.Module):
-    """Base class: targets, weights, and the mean over the global batch (all processes)."""
+    """Base class: targets, weights, and the mean over the global batch (all processes).
+
+    A set-valued label S says that the class is in S, not which one it is. Hence Bel(A) = 1 if S ⊆ A and
+    Bel(A) = 0 if A ∩ S = ∅; for other sets A, the true target is 0 or 1, but unknown. Its estimate is the
+    probability of A given S, from the current prediction and without gradient: BetP(A ∩ S) / BetP(S). A label
+    of one class leaves nothing to estimate.
+    """
 
     class_weights: Tensor | None
     set_weights: Tensor | None
@@ -110,10 +114,11 @@ class _BeliefLoss(nn.Module):
         class_weights: Numbers | None = None,
         set_weights: Numbers | None = None,
         ignore_index: int = -100,
+        disambiguate: bool = True,
     ) -> None:
         super().__init__()
         self.operators = BudgetOperators(budget)
-        self.ignore_index = ignore_index
+        self.ignore_index, self.disambiguate = ignore_index, disambiguate
         self.terms: dict[str, Tensor] = {}
         """Detached loss terms of the last call by name, averaged over the global batch."""
         for name, weights, count in (
@@ -185,6 +190,8 @@ class _BeliefLoss(nn.Module):
             shares = None if self.class_weights is None else nn.functional.one_hot(labels.long(), n)
         elif labels.dtype == torch.bool:
             target = belief_from_label_sets(labels, self.operators, dtype)
+            if self.disambiguate:
+                target = target.maximum(self._expected(logits, labels))
             shares = labels / labels.sum(1, keepdim=True)
         elif labels.shape[1] == n:
             target = belief_from_probabilities(labels, self.operators).to(dtype)
@@ -197,6 +204,19 @@ class _BeliefLoss(nn.Module):
             by_class = shares.to(dtype) @ self.class_weights.to(dtype)
             weight = by_class if weight is None else weight * by_class
         return target, weight
+
+    @torch.no_grad()
+    def _expected(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return BetP(A ∩ S) / BetP(S) of the prediction for label sets S: (B × |O|) → (B × |O|)."""
+        operators = self.operators
+        mass, _, _ = over_sets_each(
+            repair_columns(operators, "clip"), logits, operators.footprint, sigmoid=True
+        )
+        shared = partial(operators.complete.sum_per_class, shared=True)
+        joint = over_sets(shared, mass, operators.footprint) * labels
+        whole = joint.sum(1, keepdim=True)
+        weights = torch.where(whole > 0, joint / whole, labels / labels.sum(1, keepdim=True))
+        return over_sets(operators.sum_per_set, weights, operators.footprint).clamp(0, 1)
 
     def _entropy(self, logits: Tensor, target: Tensor) -> Tensor:
         """Binary cross-entropy averaged over the sets: (B × |O|) → (B)."""
@@ -248,6 +268,9 @@ class RandomSetLoss(_BeliefLoss):
         class_weights: weight of each class (N); a set-valued label uses the mean over its classes.
         set_weights: weight of each set in the BCE (|O|).
         ignore_index: samples with this class index are ignored.
+        disambiguate: how to read a set-valued label S. True: the class is one of S; the belief in a set that
+            contains only a part of S is estimated from the prediction, BetP(A ∩ S) / BetP(S). False: all mass
+            is on S itself, for classes that are never told apart.
 
     >>> budget = Budget.from_sets([{"cat", "dog"}], ["cat", "dog", "car"])
     >>> loss = RandomSetLoss(budget)
@@ -266,9 +289,14 @@ class RandomSetLoss(_BeliefLoss):
         class_weights: Numbers | None = None,
         set_weights: Numbers | None = None,
         ignore_index: int = -100,
+        disambiguate: bool = True,
     ) -> None:
         super().__init__(
-            budget, class_weights=class_weights, set_weights=set_weights, ignore_index=ignore_index
+            budget,
+            class_weights=class_weights,
+            set_weights=set_weights,
+            ignore_index=ignore_index,
+            disambiguate=disambiguate,
         )
         for name, value in (("alpha", alpha), ("beta", beta), ("gamma", gamma)):
             if not value >= 0:
@@ -319,7 +347,8 @@ class NormalisedMassLoss(_BeliefLoss):
 
     BCE_norm compares the target with Bel'(A) = Σ_{B ⊆ A} m'(B), where m' = softmax(scale · m) over the budget
     and m are the masses of the predicted beliefs. The paper's scale is 1. Masses lie within about [−1, 1],
-    so their softmax is flat; a larger scale sharpens it. `masses` returns m' for any logits.
+    so their softmax is flat; a larger scale sharpens it. `masses` returns m' for any logits. The
+    other arguments are those of `RandomSetLoss`.
 
     >>> budget = Budget.from_sets([{"cat", "dog"}], ["cat", "dog", "car"])
     >>> loss = NormalisedMassLoss(budget)
@@ -336,9 +365,14 @@ class NormalisedMassLoss(_BeliefLoss):
         class_weights: Numbers | None = None,
         set_weights: Numbers | None = None,
         ignore_index: int = -100,
+        disambiguate: bool = True,
     ) -> None:
         super().__init__(
-            budget, class_weights=class_weights, set_weights=set_weights, ignore_index=ignore_index
+            budget,
+            class_weights=class_weights,
+            set_weights=set_weights,
+            ignore_index=ignore_index,
+            disambiguate=disambiguate,
         )
         if not scale > 0:
             raise RandomSetError("scale must be positive", got=scale)
@@ -385,38 +419,3 @@ def _sample_weights(weight: Tensor, logits: Tensor) -> Tensor:
             got=f"from {weight.min().item()} to {weight.max().item()}",
         )
     return weight.to(logits)
-
-
-def belief_objective(
-    network: RandomSetNetwork, alpha: float = 1e-3, beta: float = 1e-3, clip: float | None = None
-) -> Objective:
-    """Objective: the training loss of a random-set network, per sample.
-
-    With `clip`, the cross-entropy is computed from beliefs clipped to [clip, 1 − clip]. Where the network is
-    confident, this loss is flat, and its gradient does not help an attacker.
-    """
-    operators = network.operators
-
-    def objective(inputs: Tensor, labels: Tensor) -> Tensor:
-        logits = network(inputs)
-        target = belief_from_classes(labels, operators, logits.dtype)
-        if clip is None:
-            each = nn.functional.binary_cross_entropy_with_logits(logits, target, reduction="none")
-        else:
-            belief = logits.sigmoid().clamp(clip, 1 - clip)
-            each = nn.functional.binary_cross_entropy(belief, target, reduction="none")
-        mass = over_sets(operators.invert_subsets, logits.sigmoid(), operators.footprint)
-        return each.mean(1) + alpha * mass.clamp_max(0).sum(1).neg() + beta * (mass.sum(1) - 1).clamp_min(0)
-
-    return objective
-
-
-def logit_objective(network: RandomSetNetwork) -> Objective:
-    """Objective: mean belief logits of the sets without the label minus those of the sets with it."""
-
-    def objective(inputs: Tensor, labels: Tensor) -> Tensor:
-        logits = network(inputs)
-        inside = belief_from_classes(labels, network.operators, logits.dtype)
-        return (logits * (1 - 2 * inside)).mean(1)
-
-    return objective

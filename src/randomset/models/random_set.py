@@ -20,7 +20,8 @@ from randomset.belief.repair import Repair
 from randomset.errors import FileFormatError, RandomSetError
 from randomset.models.base import Classifier, LogProbabilities, Objective
 from randomset.models.calibration import Calibration, calibration_from_spec, calibration_from_state
-from randomset.models.head import RandomSetHead, RandomSetLoss, belief_objective, logit_objective
+from randomset.models.head import RandomSetHead, RandomSetLoss
+from randomset.models.objectives import belief_objective, logit_objective
 from randomset.models.reliability import Reliability, reliability_from_spec, reliability_from_state
 from randomset.models.reliability_fitting import ReliabilityReport, fit_reliability
 from randomset.models.storage import register

@@ -85,12 +85,15 @@ def all_sets(classes: tuple[str, ...]) -> Budget:
 
 
 class ClassLoss(nn.Module):
-    """Cross-entropy of a plain network; a set-valued label is a uniform distribution over its classes."""
+    """Cross-entropy of a plain network; for a set-valued label S, −log Σ_{c ∈ S} p(c)."""
 
     def forward(self, outputs: Tensor, labels: Tensor, weight: Tensor | None = None) -> Tensor:
         """Return the (weighted) mean over the batch."""
-        target = labels / labels.sum(1, keepdim=True) if labels.dtype == torch.bool else labels
-        each = nn.functional.cross_entropy(outputs, target, reduction="none")
+        if labels.dtype == torch.bool:
+            possible = outputs.masked_fill(~labels, -torch.inf)
+            each = outputs.logsumexp(1) - possible.logsumexp(1)
+        else:
+            each = nn.functional.cross_entropy(outputs, labels, reduction="none")
         return weighted_mean(each, weight)
 
 
