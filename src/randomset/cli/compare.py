@@ -75,7 +75,7 @@ def compare(
 
     def configs_of(names: list[str]) -> list[TrainConfig]:
         def config(name: str, seed: int) -> TrainConfig:
-            own: dict[str, Any] = {"from_first": from_first and name == "rsnn"}
+            own: dict[str, Any] = {"from_first": from_first and classifier_class(name).chooses_sets}
             own |= {"reliability": reliability} if classifier_class(name).bounded else {}
             return TrainConfig(method=name, seed=seed, **own, **settings)
 

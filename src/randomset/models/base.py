@@ -64,6 +64,8 @@ class Classifier(nn.Module):
     """False for a model composed of other classifiers, which have their own backbones."""
     base_method: ClassVar[str | None] = None
     """The method whose trained model this method can build on, if any."""
+    chooses_sets: ClassVar[bool] = False
+    """Whether training chooses the sets of random-set heads, or takes a budget."""
     builds_on_meta: ClassVar[bool] = True
     """Whether the constructor works on the meta device, where a file is checked without allocating memory."""
 
