@@ -168,6 +168,8 @@ MISTAKES = {
         ["train", "digits", "--from-first", "--method", "softmax"],
         "only for random-set networks",
     ),
+    "no members": (["train", "digits", "--method", "fsvi", "--members", "3"], "this method has no members"),
+    "one member": (["train", "digits", "--members", "1"], "members is out of range"),
     "no run": (["train", "--resume"], "no run to resume"),
     "no config": (["train", "--config", "nothing"], "configuration"),
     "a budget of other classes": (
