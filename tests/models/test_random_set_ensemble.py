@@ -63,6 +63,8 @@ class TestMean:
         r = torch.stack([each.reliability for each in answers]).mean(0)
         assert torch.allclose(answer.reliability, r)
         assert answer.familiar_from == pytest.approx(sum(each.familiar_from for each in answers) / 3)
+        assert RandomSetEnsemble(members).familiar_from == pytest.approx(answer.familiar_from)
+        assert RandomSetEnsemble([RandomSetNetwork(body(), PAIR)]).familiar_from is None
         assert (answer.mass[:, -1] >= 1 - r - 1e-6).all()
 
     def test_members_that_know_nothing_may_disagree(self):

@@ -132,6 +132,11 @@ class Classifier(nn.Module):
         return True
 
     @property
+    def familiar_from(self) -> float | None:
+        """The smallest reliability of an input that is called familiar; None for a model without one."""
+        return None
+
+    @property
     def input_spec(self) -> InputSpec | None:
         """The form of the inputs that the model was trained on, if recorded."""
         return InputSpec.from_notes(self.notes)

@@ -136,6 +136,11 @@ class RandomSetNetwork(Classifier):
         return next(self.head.layers.parameters()).dtype
 
     @property
+    def familiar_from(self) -> float | None:
+        """The smallest reliability of an input that is called familiar; None without a reliability."""
+        return None if self.reliability is None else float(self.reliability.familiar_from)
+
+    @property
     def options(self) -> dict[str, Any]:
         """Further constructor arguments, JSON-serialisable."""
         return {"hidden": list(self.head.hidden), "dropout": self.head.dropout}

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
@@ -16,6 +17,7 @@ from randomset.belief import fusion
 from randomset.belief.budget import Budget
 from randomset.belief.measures import mutual_information
 from randomset.belief.random_set import RandomSet
+from randomset.belief.text import FAMILIAR
 from randomset.errors import FileFormatError, RandomSetError
 from randomset.models.base import Classifier
 from randomset.models.calibration import PignisticTemperature, calibration_from_spec, calibration_from_state
@@ -117,6 +119,15 @@ class RandomSetEnsemble(Ensemble):
     def known_classes(self) -> tuple[str, ...]:
         """The names of the classes, in label order."""
         return self.budget.classes
+
+    @property
+    def familiar_from(self) -> float | None:
+        """The mean of the members' limits; None if no member has a reliability."""
+        members: Any = self.members
+        limits = [member.familiar_from for member in members]
+        if all(limit is None for limit in limits):
+            return None
+        return fmean(FAMILIAR if limit is None else limit for limit in limits)
 
     @property
     def options(self) -> dict[str, Any]:

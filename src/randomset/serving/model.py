@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -218,10 +217,7 @@ class ServedModel:
         family = None if network is None else network.budget.with_universal_set()
         sets = [] if family is None else [list(family.names_of(i)) for i in range(len(family))]
         fitted = [part for part in model.modules() if isinstance(part, Reliability)]  # one for each member
-        reliability = None
-        if fitted:
-            limit = fmean(float(part.familiar_from) for part in fitted)
-            reliability = {"kind": fitted[0].kind, "familiar_from": limit}
+        reliability = {"kind": fitted[0].kind, "familiar_from": model.familiar_from} if fitted else None
         return {
             "method": model.method,
             "randomset": randomset.__version__,
