@@ -45,6 +45,7 @@ def test_members_of_an_ensemble_disagree():
     torch.nn.init.normal_(members[1].head.layers[-1].weight)
     ensemble, inputs = RandomSetEnsemble(members), torch.randn(5, 4)
     rows, answer = list(Answers(ensemble, inputs)), ensemble.predict(inputs)
+    assert answer.disagreement is not None
     assert [row["disagreement"] for row in rows] == pytest.approx(answer.disagreement.tolist())
     assert "disagreement" not in Answers(members[0], inputs).columns
 
