@@ -194,6 +194,10 @@ def test_fusion_and_discounting(answer):
     assert fused.upper[2] > answer[0].upper[2]
     cautious = answer[0].combine(answer[1], rule="yager")
     assert cautious.mass[-1].item() == pytest.approx(0.9)
+    mean = answer[0].combine(certain, rule="mean")
+    assert mean.mass.tolist() == pytest.approx(((answer[0].mass + certain.mass) / 2).tolist())
+    assert mean.reliability.item() == pytest.approx(0.75)
+    assert not answer[0].combine(answer[1], rule="mean").is_discounted
     with pytest.raises(RandomSetError, match="unknown rule; got sum"):
         answer.combine(answer, rule="sum")
     with pytest.raises(RandomSetError, match="unknown rule; got best"):

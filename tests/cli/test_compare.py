@@ -163,6 +163,7 @@ class TestComparison:
             (["--batch-size", 0], "batch_size is out of range"),
             (["--methods", "rsnn,magic"], "unknown method in --methods; got magic"),
             (["--methods", "rsnn,rsnn"], "repeats a name"),
+            (["--members", "3"], "--members is for ensembles, and --methods names none; got rsnn,softmax"),
             (["--seeds", 0], "--seeds"),
             (["--ood", "="], "NAME=SOURCE"),
         ],

@@ -206,6 +206,8 @@ MISTAKES = {
     "bad keep": (["train", "digits", "--keep", "worst"], "'last' or 'best'"),
     "bad class weight": (["train", "digits", "--class-weight", "3"], "NAME=WEIGHT or balanced"),
     "unknown class": (["train", "digits", "--class-weight", "11=2"], "unknown class in class_weight; got 11"),
+    "no members": (["train", "digits", "--method", "fsvi", "--members", "3"], "this method has no members"),
+    "one member": (["train", "digits", "--members", "1"], "members is out of range"),
     "no run": (["train", "--resume"], "no run to resume"),
     "no config": (["train", "--config", "nothing"], "configuration"),
     "a budget of other classes": (

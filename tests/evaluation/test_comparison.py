@@ -108,3 +108,12 @@ def test_methods_with_different_unknown_inputs():
     assert [len(values[f"far: {own}"][method]) for method in ("one", "two")] == [1, 0]
     assert [len(values[f"near: {own}"][method]) for method in ("one", "two")] == [0, 1]
     assert "–" in table.to_markdown()
+
+
+def test_the_own_score_of_a_model_with_several():
+    """One value per seed: the credal width of a random-set ensemble, not its mutual information as well."""
+    both = numbers(4, 0)
+    scores = both["ood"]["far"]["scores"]
+    scores |= {"mutual information": {"auroc": 0.6}, "credal width": {"auroc": 0.7}}
+    columns = {column.name: column.values for column in Comparison({"one": [both]}, {}).columns}
+    assert columns["far: AUROC by its own score, %"]["one"] == [0.7]

@@ -10,6 +10,7 @@ from randomset.models import (
     Evidential,
     LaplaceBridge,
     MCDropout,
+    RandomSetEnsemble,
     Softmax,
     WrappedClassifier,
 )
@@ -44,6 +45,20 @@ def wrapped():
     return model
 
 
+def random_set_member(seed):
+    torch.manual_seed(seed)
+    member = RandomSetNetwork(body(seed), Budget.from_sets([{0, 1}, {1, 2}], 3))
+    member.calibrate((X, Y))
+    member.fit_reliability((X, Y), (X, Y))
+    return member
+
+
+def random_sets(combination="mean"):
+    model = RandomSetEnsemble([random_set_member(seed) for seed in range(3)], combination)
+    model.calibrate((X, Y))
+    return model
+
+
 MAKERS = {
     "softmax": lambda: Softmax(body(), 3),
     "mc-dropout": lambda: MCDropout(body(), 3),
@@ -54,6 +69,8 @@ MAKERS = {
     "laplace-bridge": lambda: laplace("kron"),
     "laplace-bridge full": lambda: laplace("full"),
     "laplace-bridge sampled": lambda: laplace("kron", 15),
+    "random-set-ensemble": random_sets,
+    "random-set-ensemble dempster": lambda: random_sets("dempster"),
     "wrapped": wrapped,
 }
 

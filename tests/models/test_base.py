@@ -19,7 +19,11 @@ from randomset.models import load as load_model
 from tests.models.conftest import MAKERS, X, Y, body, make
 
 BOUNDED = {"credal width", "non-specificity", "mass on Θ", "1 - reliability"}
-SCORES = {"softmax": set(), "evidential": {"vacuity"}, "wrapped": BOUNDED}
+SCORES = {
+    **{"softmax": set(), "evidential": {"vacuity"}, "wrapped": BOUNDED},
+    "random-set-ensemble": BOUNDED | {"mutual information"},
+    "random-set-ensemble dempster": BOUNDED | {"mutual information"},
+}
 
 
 @pytest.mark.parametrize("name", MAKERS)
@@ -110,8 +114,9 @@ class TestContract:
                 optimiser.step()
         if isinstance(model, LaplaceBridge):
             model.fit_posterior([(X, Y)])
-        if name == "wrapped":
-            model.fit_reliability((X, Y), (X, Y))
+        for part in (model, *getattr(model, "members", [])):
+            if hasattr(part, "fit_reliability"):
+                part.fit_reliability((X, Y), (X, Y))
         middle = torch.tensor([[0.0, 3.0], [3.0, -2.0], [-3.0, -2.0]])
         between = torch.tensor([[0.1, -0.4], [1.5, 0.5], [-1.5, 0.5]])
         for score, value in model.predict(between).scores.items():

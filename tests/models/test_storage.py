@@ -311,8 +311,8 @@ class TestBaselines:
 
 LIBRARY = (
     "rsnn",
-    *("ensemble", "epinet", "evidential", "fsvi", "laplace-bridge", "mc-dropout", "softmax", "temperature"),
-    "wrapped",
+    *("ensemble", "epinet", "evidential", "fsvi", "laplace-bridge", "mc-dropout", "random-set-ensemble"),
+    *("softmax", "temperature", "wrapped"),
 )
 
 

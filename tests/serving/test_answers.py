@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from randomset import backbones
+from randomset import RandomSetEnsemble, backbones
 from randomset.errors import ShapeError
 from randomset.evaluation import Threshold
 from randomset.serving.answers import Answers
@@ -38,6 +38,16 @@ def test_reliability_is_a_column_of_discounted_predictions():
     assert [row["reliability"] for row in rows] == pytest.approx(expected.tolist())
     assert [row["known"] for row in rows] == (1 - expected <= 0.5).tolist()
     assert expected[3:].max() < 0.1
+
+
+def test_members_of_an_ensemble_disagree():
+    members = [network_of(backbones.mlp(4)) for _ in range(2)]
+    torch.nn.init.normal_(members[1].head.layers[-1].weight)
+    ensemble, inputs = RandomSetEnsemble(members), torch.randn(5, 4)
+    rows, answer = list(Answers(ensemble, inputs)), ensemble.predict(inputs)
+    assert answer.disagreement is not None
+    assert [row["disagreement"] for row in rows] == pytest.approx(answer.disagreement.tolist())
+    assert "disagreement" not in Answers(members[0], inputs).columns
 
 
 def test_inputs_of_the_wrong_shape_are_named():

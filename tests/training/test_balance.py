@@ -70,7 +70,7 @@ def test_the_plain_network_that_chooses_the_sets_is_weighted_too(imbalanced):
     found = []
     for weight in (None, "balanced"):
         config = TrainConfig(
-            backbone="mlp", epochs=15, from_first=True, class_weight=weight, reliability="none", num_sets=0
+            backbone="mlp", epochs=15, class_weight=weight, reliability="none", num_sets=0
         )
         result = train(config, images, labels, ("rare", "common"), rows=rows, val_rows=held, progress=False)
         data = images[held], labels[held]

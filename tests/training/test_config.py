@@ -66,6 +66,34 @@ class TestPhases:
         assert {name: config[name] for name in expected} == expected
 
 
+class TestMembers:
+    @pytest.mark.parametrize(
+        ("change", "message"),
+        [
+            ({"members": 1}, "members is out of range; got 1; expected 2 or more"),
+            ({"members": 2.5}, "members is out of range"),
+            (
+                {"method": "rsnn"},
+                "single network; got 3 members of rsnn. Choose the method random-set-ensemble",
+            ),
+            ({"method": "softmax"}, "Choose the method ensemble"),
+            (
+                {"method": "epinet"},
+                "no members; got members for epinet; expected one of ensemble, random-set-en",
+            ),
+        ],
+        ids=str,
+    )
+    def test_a_number_of_members_is_for_ensembles(self, change, message):
+        with pytest.raises(RandomSetError, match=message):
+            TrainConfig(**{"method": "random-set-ensemble", "members": 3, **change}).checked()
+
+    def test_members_of_a_random_set_ensemble_are_trained_like_a_single_network(self):
+        settings = {"recipe": "fast-head", "first_epochs": 3, "reliability": "gaussians"}
+        several, one = (TrainConfig(method=name, **settings) for name in ("random-set-ensemble", "rsnn"))
+        assert several.checked().plan(1000) == one.checked().plan(1000)
+
+
 class TestConfiguration:
     def test_round_trip_through_a_file(self, tmp_path):
         config = TrainConfig(
@@ -99,6 +127,8 @@ class TestConfiguration:
             {"epochs": 0},
             {"hidden": 7},
             {"hidden": [0]},
+            {"members": 3},
+            {"members": "x"},
             {"reducer": "magic"},
             {"recipe": "slow"},
             {"code": "import os"},

@@ -20,7 +20,17 @@ from randomset.belief.sums import intersection_pairs, outside_modes, over_sets
 from randomset.belief.transforms import checked_operators
 from randomset.errors import BudgetError, InvalidBeliefError, RandomSetError, ShapeError, in_sample
 
-__all__ = ["Fused", "conjunctive", "dempster", "discount", "disjunctive", "intersection_closure", "yager"]
+__all__ = [
+    "Fused",
+    "conjunctive",
+    "dempster",
+    "discount",
+    "disjunctive",
+    "intersection_closure",
+    "joint_budget",
+    "mean",
+    "yager",
+]
 
 Family = Budget | BudgetOperators
 
@@ -47,9 +57,7 @@ def conjunctive(masses: Sequence[Tensor], budgets: Sequence[Family], *, max_sets
     >>> mass, conflict                                     # {a, b} ∩ {b, c} = {b}
     (tensor([0.4000, 0.6000, 0.0000, 0.0000, 0.0000]), tensor(0.))
     """
-    families = _checked(masses, budgets)
-    closed = intersection_closure(reduce(_union, families), max_sets=max_sets)
-    lifted = [_lift(m, b, closed) for m, b in zip(masses, families, strict=True)]
+    lifted, closed = _lifted(masses, budgets, max_sets)
     mass = reduce(lambda first, second: _intersect(first, second, closed), lifted)
     return Fused(mass, closed, (1 - mass.sum(-1)).clamp_min(0))
 
@@ -61,10 +69,20 @@ def dempster(masses: Sequence[Tensor], budgets: Sequence[Family], *, max_sets: i
     >>> dempster([torch.tensor([0.6, 0.0, 0.4]), torch.tensor([0.0, 0.5, 0.5])], [budget, budget]).mass
     tensor([0.4286, 0.2857, 0.2857])
     """
-    mass, budget, conflict = conjunctive(masses, budgets, max_sets=max_sets)
+    (mass, *others), closed = _lifted(masses, budgets, max_sets)
+    total = agreement = mass.sum(-1, keepdim=True)
+    for other in others:  # normalised after each source, so that many conflicts do not vanish in rounding
+        mass = _intersect(mass / agreement, other, closed)
+        agreement = _checked_agreement(mass, closed)
+        total = total * agreement
+    return Fused(mass / agreement, closed, (1 - total.squeeze(-1)).clamp_min(0))
+
+
+def _checked_agreement(mass: Tensor, closed: Budget) -> Tensor:
+    """Return the sum of the masses of non-empty sets (…, 1); raise an error if there are none."""
     agreement = mass.sum(-1, keepdim=True)
     # The fast transform subtracts, so total conflict leaves rounding errors.
-    fast = budget.operators_on(mass.device).transform is not None
+    fast = closed.operators_on(mass.device).transform is not None
     threshold = 8 * torch.finfo(mass.dtype).eps if fast else 0.0
     if not torch.compiler.is_compiling() and (agreement <= threshold).any():
         index = tuple((agreement.squeeze(-1) <= threshold).nonzero()[0].tolist())
@@ -74,7 +92,7 @@ def dempster(masses: Sequence[Tensor], budgets: Sequence[Family], *, max_sets: i
             expected="at least one set that all sources allow",
             remedy="Discount the sources first, or use yager, which assigns the conflict to Θ",
         )
-    return Fused(mass / agreement, budget, conflict)
+    return agreement
 
 
 def yager(masses: Sequence[Tensor], budgets: Sequence[Family], *, max_sets: int = MAX_SETS) -> Fused:
@@ -118,6 +136,32 @@ def disjunctive(masses: Sequence[Tensor], budgets: Sequence[Family], *, max_sets
     stacked = torch.cat(torch.broadcast_tensors(*lifted), -1)
     mass = over_sets(columns, stacked, 4 * len(powerset))
     return Fused(mass, powerset, torch.zeros_like(mass[..., 0]))
+
+
+def mean(masses: Sequence[Tensor], budgets: Sequence[Family]) -> Fused:
+    """Average, for sources of equal weight that need not be independent: m(A) = mean of m₁(A), m₂(A), ….
+
+    Bel, Pl and BetP of the result are the means of the sources'. Its budget has the sets of all sources.
+
+    >>> masses = [torch.tensor([0.6, 0.4]), torch.tensor([0.0, 0.5, 0.5])]
+    >>> mean(masses, [Budget.singletons("ab"), Budget.powerset("ab")]).mass
+    tensor([0.3000, 0.4500, 0.2500])
+    """
+    families = _checked(masses, budgets)
+    joint = joint_budget(families)
+    lifted = [_lift(m, b, joint) for m, b in zip(masses, families, strict=True)]
+    joint_shape(*(mass.shape[:-1] for mass in lifted))
+    mass = torch.stack(torch.broadcast_tensors(*lifted)).mean(0)
+    return Fused(mass, joint, torch.zeros_like(mass[..., 0]))
+
+
+def joint_budget(budgets: Sequence[Budget]) -> Budget:
+    """Return the budget with the sets of all budgets, which have the same classes.
+
+    >>> joint_budget([Budget.from_sets([{0, 1}], 3), Budget.from_sets([{1, 2}], 3)])
+    Budget(3 classes, 2 sets: {0, 1}, {1, 2})
+    """
+    return reduce(_union, budgets)
 
 
 def discount(mass: Tensor, budget: Family, reliability: float | Tensor) -> Tensor:
@@ -178,6 +222,15 @@ def _checked(masses: Sequence[Tensor], budgets: Sequence[Family]) -> list[Budget
                 "the sources have different classes", got=family.classes, expected=repr(families[0].classes)
             )
     return families
+
+
+def _lifted(
+    masses: Sequence[Tensor], budgets: Sequence[Family], max_sets: int
+) -> tuple[list[Tensor], Budget]:
+    """Express all masses over one budget that is closed under intersection."""
+    families = _checked(masses, budgets)
+    closed = intersection_closure(joint_budget(families), max_sets=max_sets)
+    return [_lift(m, b, closed) for m, b in zip(masses, families, strict=True)], closed
 
 
 @lru_cache(maxsize=32)

@@ -19,6 +19,7 @@ __all__ = [
     "entropy",
     "lower_entropy",
     "most_entropic",
+    "mutual_information",
     "nonspecificity",
     "pignistic_from_mass",
     "upper_entropy",
@@ -50,6 +51,16 @@ def entropy(probabilities: Tensor, base: float = 2.0) -> Tensor:
         raise ShapeError("expected class probabilities", got="a single number", expected="(…, N)")
     check_last(probabilities, probabilities.shape[-1], "probabilities", "N classes")
     return over_sets(lambda p: _entropy(p, base), probabilities, 3 * probabilities.shape[-1]).squeeze(-1)
+
+
+def mutual_information(probabilities: Tensor) -> Tensor:
+    """Disagreement of S distributions, I = H(mean p) − mean H(p) in bits: (S, …, N) → (…).
+
+    >>> certain, torn = torch.tensor([[1.0, 0.0], [1.0, 0.0]]), torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    >>> mutual_information(torch.stack((certain, torn), 1))
+    tensor([0., 1.])
+    """
+    return (entropy(probabilities.mean(0)) - entropy(probabilities).mean(0)).clamp_min(0)
 
 
 def nonspecificity(mass: Tensor, budget: Budget | BudgetOperators, base: float = 2.0) -> Tensor:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RandomSet"]
 
-Rule = Literal["dempster", "yager", "disjunctive"]
+Rule = Literal["dempster", "yager", "disjunctive", "mean"]
 
 
 class RandomSet(BeliefFunctions):
@@ -48,6 +48,7 @@ class RandomSet(BeliefFunctions):
     _validity: Validity | Callable[[], Validity]
     _reliability: Tensor | None
     _familiar_from: float | Tensor
+    _disagreement: Tensor | None
 
     def __init__(
         self,
@@ -56,11 +57,13 @@ class RandomSet(BeliefFunctions):
         validity: Validity | Callable[[], Validity],
         reliability: Tensor | None = None,
         familiar_from: float | Tensor = text.FAMILIAR,
+        disagreement: Tensor | None = None,
     ) -> None:
         # The from_… constructors check and repair; this one only stores masses over a budget with Θ.
         budget = family if isinstance(family, Budget) else family.budget
         self.__dict__.update(mass=mass, budget=budget, _family=family)
         self.__dict__.update(_validity=validity, _reliability=reliability, _familiar_from=familiar_from)
+        self.__dict__.update(_disagreement=disagreement)
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"a RandomSet is immutable: {name!r} cannot be set")
@@ -85,7 +88,8 @@ class RandomSet(BeliefFunctions):
             "non-specificity": self.nonspecificity,
             "mass on Θ": self.mass[..., -1],
         }
-        return {**scores, "1 - reliability": 1 - self.reliability} if self.is_discounted else scores
+        scores |= {"1 - reliability": 1 - self.reliability} if self.is_discounted else {}
+        return scores if self._disagreement is None else {**scores, "mutual information": self._disagreement}
 
     @lazy
     def validity(self) -> Validity:
@@ -183,14 +187,18 @@ class RandomSet(BeliefFunctions):
         discounted = any(part.is_discounted for part in parts)
         reliability = join([part.reliability for part in parts]) if discounted else None
         validity = Validity.joined([part.validity for part in parts], join)
-        return cls(mass, first._family, validity, reliability, first._familiar_from)
+        known = [part._disagreement for part in parts if part._disagreement is not None]
+        disagreement = join(known) if len(known) == len(parts) else None
+        return cls(mass, first._family, validity, reliability, first._familiar_from, disagreement)
 
     # -- fusion ---------------------------------------------------------------------------------
 
     def combine(self, *others: RandomSet, rule: Rule = "dempster") -> RandomSet:
         """Fuse with the random sets of other models or sensors, sample by sample.
 
-        The functions in `fusion` also return the conflict, and include the unnormalised conjunctive rule.
+        "mean" is for sources that are not independent, such as members of an ensemble; the reliability of the
+        result is the mean of theirs. The functions in `fusion` also return the conflict, and include the
+        unnormalised conjunctive rule.
         """
         for other in others:
             if not isinstance(other, RandomSet):
@@ -199,13 +207,21 @@ class RandomSet(BeliefFunctions):
                     got=type(other).__name__,
                     remedy='Pass the rule by name: first.combine(second, rule="yager")',
                 )
-        rules = {"dempster": fusion.dempster, "yager": fusion.yager, "disjunctive": fusion.disjunctive}
+        rules = {
+            **{"dempster": fusion.dempster, "yager": fusion.yager, "disjunctive": fusion.disjunctive},
+            "mean": fusion.mean,
+        }
         if rule not in rules:
             raise RandomSetError("unknown rule", got=rule, expected=f"one of {', '.join(rules)}")
         sources = (self, *others)
         fused = rules[rule]([source.mass for source in sources], [source.budget for source in sources])
         validity = Validity.worst([source.validity for source in sources])
-        return RandomSet(fused.mass, fused.budget, validity)
+        family = self._family if fused.budget == self.budget else fused.budget
+        if rule != "mean" or not any(source.is_discounted for source in sources):
+            return RandomSet(fused.mass, family, validity)
+        reliability = _mean([source.reliability for source in sources])
+        limit = _mean([torch.as_tensor(source._familiar_from) for source in sources])
+        return RandomSet(fused.mass, family, validity, reliability, limit)
 
     def discount(self, reliability: float | Tensor, familiar_from: float | Tensor | None = None) -> RandomSet:
         """Discount by a reliability r: m'(A) = r m(A), and Θ gets the rest.
@@ -245,7 +261,15 @@ class RandomSet(BeliefFunctions):
         same = batch == self.shape
         validity = self._validity if same else self.validity.map(lambda part: part.expand(batch))
         limit = self._familiar_from if familiar_from is None else familiar_from
-        return RandomSet(mass, self._family, validity, reliability, limit)
+        disagreement = self._disagreement
+        if disagreement is not None and not same:
+            disagreement = disagreement.expand(batch)
+        return RandomSet(mass, self._family, validity, reliability, limit, disagreement)
+
+    @property
+    def disagreement(self) -> Tensor | None:
+        """The mutual information (…) of the members of an ensemble, in bits; None for a single network."""
+        return self._disagreement
 
     @property
     def is_discounted(self) -> bool:
@@ -292,7 +316,9 @@ class RandomSet(BeliefFunctions):
     def _selected(self, mass: Tensor, select: Callable[[Tensor], Tensor]) -> RandomSet:
         """Return a random set with other masses, and everything else per sample selected alike."""
         reliability = None if self._reliability is None else select(self._reliability)
-        return RandomSet(mass, self._family, self.validity.map(select), reliability, self._familiar_from)
+        disagreement = None if self._disagreement is None else select(self._disagreement)
+        validity = self.validity.map(select)
+        return RandomSet(mass, self._family, validity, reliability, self._familiar_from, disagreement)
 
     def __iter__(self) -> Iterator[RandomSet]:
         return (self[i] for i in range(len(self)))
@@ -301,18 +327,21 @@ class RandomSet(BeliefFunctions):
         """Move to a device or convert to a floating dtype, like `torch.Tensor.to`."""
         mass = self.mass.to(*args, **kwargs)
         if mass is self.mass:  # the operators of a network may move with it, those of a budget do not
-            return RandomSet(mass, self.budget, self._validity, self._reliability, self.familiar_from)
+            parts = (self._validity, self._reliability, self.familiar_from, self._disagreement)
+            return RandomSet(mass, self.budget, *parts)
         if not mass.is_floating_point():
             raise RandomSetError("masses need a floating dtype", got=str(mass.dtype))
         reliability = None if self._reliability is None else self._reliability.to(mass)
+        disagreement = None if self._disagreement is None else self._disagreement.to(mass)
         validity = self.validity.map(lambda part: part.to(mass.device))
-        return RandomSet(mass, self.budget, validity, reliability, self.familiar_from)
+        return RandomSet(mass, self.budget, validity, reliability, self.familiar_from, disagreement)
 
     def numpy(self) -> dict[str, numpy.ndarray]:
         """Return the main properties as NumPy arrays by name; on the CPU they share memory."""
         per_sample = ["labels", "confidence", "credal_width", "entropy", "nonspecificity"]
         names = [*per_sample, "pignistic", "lower", "upper", "mass", "belief"]
         names += ["reliability"] if self.is_discounted else []
+        names += [] if self._disagreement is None else ["disagreement"]
         arrays = {name: getattr(self, name).detach().cpu() for name in names}
         return {name: (x.float() if x.dtype == torch.bfloat16 else x).numpy() for name, x in arrays.items()}
 
@@ -349,6 +378,10 @@ class RandomSet(BeliefFunctions):
     def load(cls, path: str | Path) -> RandomSet:
         """Read a file written by `save`; nothing in it is executed."""
         return cls(*storage.load(Path(path).expanduser()))
+
+
+def _mean(values: list[Tensor]) -> Tensor:
+    return torch.stack(torch.broadcast_tensors(*values)).mean(0)
 
 
 def _full_precision(x: Tensor) -> Tensor:

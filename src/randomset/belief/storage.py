@@ -22,7 +22,7 @@ __all__ = ["load", "save"]
 
 _FORMAT, _VERSION = "randomset.random_set", "1"
 _TENSORS = ("mass", "negative", "excess", "repaired")
-_OPTIONAL = "reliability"
+_OPTIONAL = {"reliability": 1.0, "disagreement": math.inf}  # and the largest values
 
 
 def save(random_set: RandomSet, path: Path) -> Path:
@@ -32,13 +32,15 @@ def save(random_set: RandomSet, path: Path) -> Path:
     header = {"format": _FORMAT, "version": _VERSION, "budget": random_set.budget.to_json()}
     named = dict(zip(_TENSORS, tensors, strict=True))
     if random_set.is_discounted:
-        named[_OPTIONAL] = random_set.reliability
+        named["reliability"] = random_set.reliability
         header["familiar_from"] = repr(random_set.familiar_from)
+    if random_set.disagreement is not None:
+        named["disagreement"] = random_set.disagreement
     save_tensors(named, path, header)
     return path
 
 
-def load(path: Path) -> tuple[Tensor, Budget, Validity, Tensor | None, float]:
+def load(path: Path) -> tuple[Tensor, Budget, Validity, Tensor | None, float, Tensor | None]:
     """Read and check the parts of a random set."""
     from safetensors import SafetensorError, safe_open
 
@@ -55,15 +57,14 @@ def load(path: Path) -> tuple[Tensor, Budget, Validity, Tensor | None, float]:
                     expected="a file written by RandomSet.save",
                 )
             check_version(header.get("version"), _VERSION, "the random set", path.name)
-            discounted = _OPTIONAL in file.keys()  # noqa: SIM118
-            if set(file.keys()) - {_OPTIONAL} != set(_TENSORS):
+            if set(file.keys()) - set(_OPTIONAL) != set(_TENSORS):
                 raise FileFormatError(
                     "the random set has missing or unexpected tensors",
                     got=str(sorted(file.keys())),
                     expected=str(sorted(_TENSORS)),
                 )
             mass, *validity = (file.get_tensor(name) for name in _TENSORS)
-            reliability = file.get_tensor(_OPTIONAL) if discounted else None
+            optional = {name: file.get_tensor(name) for name in _OPTIONAL if name in file.keys()}  # noqa: SIM118
     except PermissionError as error:
         raise FileFormatError("no permission to read the file", got=str(path)) from error
     except SafetensorError as error:
@@ -77,12 +78,12 @@ def load(path: Path) -> tuple[Tensor, Budget, Validity, Tensor | None, float]:
         )
     if any(part.shape != mass.shape[:-1] for part in validity):
         raise FileFormatError("the validity does not match the masses in the file", got=path.name)
-    if reliability is not None and not (
-        reliability.shape == mass.shape[:-1] and ((reliability >= 0) & (reliability <= 1)).all()
-    ):
-        raise FileFormatError("the reliability does not match the masses in the file", got=path.name)
+    for name, values in optional.items():
+        if values.shape != mass.shape[:-1] or not ((values >= 0) & (values <= _OPTIONAL[name])).all():
+            raise FileFormatError(f"the {name} does not match the masses in the file", got=path.name)
     check_distribution(mass, "masses")
-    return mass, budget, Validity(*validity), reliability, _limit(header.get("familiar_from"), path)
+    limit = _limit(header.get("familiar_from"), path)
+    return mass, budget, Validity(*validity), optional.get("reliability"), limit, optional.get("disagreement")
 
 
 def _limit(text: str | None, path: Path) -> float:

@@ -118,6 +118,8 @@ def columns(random_set: RandomSet, *, probabilities: bool) -> dict[str, Any]:
     if random_set.is_discounted:
         numbers["reliability"] = random_set.reliability
         numbers["familiar"] = random_set.familiar
+    if random_set.disagreement is not None:
+        numbers["disagreement"] = random_set.disagreement
     table: dict[str, Any] = {"label": random_set.label_names}
     table |= {name: value.detach().flatten().tolist() for name, value in numbers.items()}
     table["top_set"] = [set_name(random_set.budget, k) for k in top.flatten().tolist()]

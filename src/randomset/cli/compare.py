@@ -18,6 +18,7 @@ from randomset.cli.checks import (
 from randomset.data.splits import resolved, usual_shares
 from randomset.errors import RandomSetError
 from randomset.evaluation import Evaluation
+from randomset.models.ensemble import Ensemble
 from randomset.models.storage import classifier_class
 from randomset.models.storage import methods as known_methods
 from randomset.report.detection_figures import draw_comparison
@@ -47,6 +48,7 @@ def compare(
         str, typer.Option(help="number of sets besides the singletons, for the random-set network")
     ] = "20",
     reliability: Annotated[str, typer.Option(help="as for `randomset train`")] = "auto",
+    members: Annotated[int | None, typer.Option(help="number of networks in an ensemble; default: 5")] = None,
     recipe: Annotated[str, typer.Option(help="fast, fast-head, speed or paper")] = "fast",
     from_scratch: Annotated[
         bool, typer.Option("--from-scratch", help="as for `randomset train`, for random-set networks")
@@ -77,6 +79,9 @@ def compare(
     names = _methods(methods)
     check_at_least_one(seeds=seeds, ood_samples=ood_samples)
     check_drawing(figures)
+    ensembles = [name for name in names if issubclass(classifier_class(name), Ensemble)]
+    if members is not None and not ensembles:
+        raise RandomSetError("--members is for ensembles, and --methods names none", got=methods)
     unknown = named_sources(ood or [])
     check_writable(out / "comparison.md")
     settings: dict[str, Any] = {
@@ -91,8 +96,9 @@ def compare(
     def configs_of(names: list[str]) -> list[TrainConfig]:
         def config(name: str, seed: int) -> TrainConfig:
             own: dict[str, Any] = {}
-            if classifier_class(name).bounded:
-                own = {"reliability": reliability, "from_scratch": from_scratch}
+            own |= {"from_scratch": from_scratch} if classifier_class(name).chooses_sets else {}
+            own |= {"reliability": reliability} if classifier_class(name).bounded else {}
+            own |= {"members": members} if issubclass(classifier_class(name), Ensemble) else {}
             return TrainConfig(method=name, seed=seed, **own, **settings)
 
         return [config(name, seed) for seed in range(seeds) for name in names]

@@ -13,6 +13,7 @@ import typer
 from randomset.cli.checks import check_seed, class_weights, number_or_auto, share_or_number
 from randomset.data.splits import resolved, usual_shares
 from randomset.errors import FileFormatError, RandomSetError
+from randomset.models.ensemble import Ensemble, ensemble_of
 from randomset.models.storage import classifier_class
 from randomset.runs import Run
 from randomset.training.config import TrainConfig
@@ -36,7 +37,7 @@ def train(
     method: Annotated[
         str,
         typer.Option(
-            help="rsnn, or a baseline: softmax, temperature, ensemble, laplace-bridge, "
+            help="rsnn; random-set-ensemble; or a baseline: softmax, temperature, ensemble, laplace-bridge, "
             "fsvi, epinet, mc-dropout, evidential, wrapped"
         ),
     ] = "rsnn",
@@ -71,6 +72,10 @@ def train(
     hidden: Annotated[
         str, typer.Option(help="widths of the head's hidden layers, such as 1024,512 (the paper's)")
     ] = "",
+    members: Annotated[
+        int | None,
+        typer.Option(help="number of networks: trains an ensemble of rsnn or softmax networks; default: 5"),
+    ] = None,
     recipe: Annotated[
         str,
         typer.Option(
@@ -164,6 +169,7 @@ def train(
     test on are held out in the same proportions for each class. To resume an interrupted run, pass --out and
     --resume.
     """
+    method = method if members is None else ensemble_of(method)
     typed = {
         "source": resolved(source),
         "method": method,
@@ -176,6 +182,7 @@ def train(
         "num_sets": number_or_auto(sets),
         "reducer": reducer,
         "hidden": _widths(hidden),
+        "members": members,
         "recipe": recipe,
         "epochs": epochs,
         "first_epochs": first_epochs,
@@ -211,7 +218,9 @@ def train(
         "beta",
         "gamma",
     )
-    if method != "rsnn" and (unused := [name for name in own if _was_given(context, name)]):
+    if not classifier_class(method).chooses_sets and (
+        unused := [name for name in own if _was_given(context, name)]
+    ):
         raise RandomSetError(
             "this option is only for random-set networks",
             got=f"--{unused[0].replace('_', '-')} with --method {method}",
@@ -245,8 +254,9 @@ def train(
             f"Inputs count as known if their {threshold.score} is at most {threshold.value:.4g}, as for "
             f"{threshold.share:.0%} of the validation samples."
         )
-    budget_file = "budget.json, " if classifier_class(settings.method).bounded else ""
-    history = "a folder for each member" if settings.method == "ensemble" else "metrics.csv, checkpoints/"
+    cls = classifier_class(settings.method)
+    budget_file = "budget.json, " if cls.bounded else ""
+    history = "a folder for each member" if issubclass(cls, Ensemble) else "metrics.csv, checkpoints/"
     written = f"model.safetensors, {budget_file}config.json, split.json, test.json, {history}"
     typer.echo(f"Wrote {written}{' and threshold.json' * (threshold is not None)} into {out}.")
     typer.echo(f"Next: randomset evaluate {out} --ood NAME=SOURCE, or randomset predict {out} INPUT")
@@ -286,6 +296,8 @@ def _settings(
         settings = TrainConfig(**typed)
     else:
         settings = dataclasses.replace(TrainConfig.load(config), **{name: typed[name] for name in given})
+        if settings.members is not None:
+            settings = dataclasses.replace(settings, method=ensemble_of(settings.method))
         typer.echo(f"Settings from {config}:")
         for name, value in dataclasses.asdict(settings).items():
             typer.echo(f"  {name} = {value}{'  (from the command line)' if name in given else ''}")

@@ -131,13 +131,13 @@ class Comparison:
         return [column for column in columns if any(column.values.values())]
 
     def _own(self, method: str, name: str) -> list[float]:
-        """Return the AUROC of the method's own score: credal width, mutual information or vacuity."""
-        values = (
-            _at(_numbers(seed), ("ood", name, "scores", score, "auroc"))
-            for seed in self.results[method]
-            for score in ("credal width", "mutual information", "vacuity")
-        )
-        return [value for value in values if value is not None]
+        """Return the AUROC of the method's own score: credal width, else mutual information, else vacuity."""
+        values = []
+        for seed in self.results[method]:
+            scores = ("credal width", "mutual information", "vacuity")
+            each = (_at(_numbers(seed), ("ood", name, "scores", score, "auroc")) for score in scores)
+            values += [value for value in each if value is not None][:1]
+        return values
 
     def to_markdown(self) -> str:
         """Return a Markdown table; bold marks leads larger than the standard deviations over seeds."""

@@ -167,7 +167,8 @@ def evaluate(
         "ood": ood_section(tested, others, held),
         "selective": selective_section(tested),
     }
-    limit = getattr(getattr(model, "reliability", None), "familiar_from", FAMILIAR)
+    limit = getattr(model, "familiar_from", None)
+    limit = FAMILIAR if limit is None else limit
     if found := reliability_section(tested, others, float(limit)):
         numbers["reliability"] = found
     if held is not None:

@@ -11,6 +11,7 @@ from randomset.models.head import NormalisedMassLoss, RandomSetHead, RandomSetLo
 from randomset.models.laplace_bridge import LaplaceBridge
 from randomset.models.prediction import Prediction
 from randomset.models.random_set import RandomSetNetwork
+from randomset.models.random_set_ensemble import RandomSetEnsemble
 from randomset.models.reliability import Reliability
 from randomset.models.reliability_fitting import ReliabilityReport, fit_reliability
 from randomset.models.softmax import MCDropout, Softmax, TemperatureScaling
@@ -33,6 +34,7 @@ __all__ = [
     "NormalisedMassLoss",
     "PignisticTemperature",
     "Prediction",
+    "RandomSetEnsemble",
     "RandomSetHead",
     "RandomSetLoss",
     "RandomSetNetwork",

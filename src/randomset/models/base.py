@@ -65,6 +65,8 @@ class Classifier(nn.Module):
     """False for a model composed of other classifiers, which have their own backbones."""
     base_method: ClassVar[str | None] = None
     """The method whose trained model this method can build on, if any."""
+    chooses_sets: ClassVar[bool] = False
+    """Whether training chooses the sets of random-set heads, or takes a budget."""
     builds_on_meta: ClassVar[bool] = True
     """Whether the constructor works on the meta device, where a file is checked without allocating memory."""
 
@@ -129,6 +131,11 @@ class Classifier(nn.Module):
     def portable(self) -> bool:
         """Whether the model is made of torch modules only, so that it can be saved and exported."""
         return True
+
+    @property
+    def familiar_from(self) -> float | None:
+        """The smallest reliability of an input that is called familiar; None for a model without one."""
+        return None
 
     @property
     def input_spec(self) -> InputSpec | None:

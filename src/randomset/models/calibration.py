@@ -108,13 +108,15 @@ class PignisticTemperature(Calibration):
 
     def random_set(self, logits: Tensor, operators: BudgetOperators, repair: Repair = "clip") -> RandomSet:
         """Return the prediction with adjusted confidence."""
-        temperature = self.temperature.to(logits.dtype)
-        if len(temperature) == 2:
-            logits = logits / temperature[0]
-        plain = RandomSet.from_logits(logits, operators, repair)
+        if len(self.temperature) == 2:
+            logits = logits / self.temperature[0].to(logits.dtype)
+        return self.adjusted(RandomSet.from_logits(logits, operators, repair))
+
+    def adjusted(self, plain: RandomSet) -> RandomSet:
+        """Return a random set with adjusted confidence; its reliability and other numbers stay."""
         mass, betp = plain.mass, plain.pignistic
         tiny = torch.finfo(betp.dtype).tiny
-        moved = (betp.clamp_min(tiny).log() / temperature[-1].to(betp.dtype)).softmax(-1)
+        moved = (betp.clamp_min(tiny).log() / self.temperature[-1].to(betp.dtype)).softmax(-1)
         old, top = betp.max(-1, keepdim=True)
         new, even = moved.gather(-1, top), 1 / betp.shape[-1]
         lowered, above_even = new < old, old - even
@@ -124,7 +126,7 @@ class PignisticTemperature(Calibration):
         keep = torch.where(lowered, shrink, (1 - new) / (1 - old).clamp_min(tiny)).clamp(0, 1)
         receiver = torch.where(lowered, mass.shape[-1] - 1, top)  # singletons come first, Θ last
         mass = (keep * mass).scatter_add(-1, receiver, 1 - keep)
-        return plain.with_mass(mass)
+        return plain.with_mass(mass, plain.reliability if plain.is_discounted else None)
 
 
 class SoftmaxTemperature(Calibration):

@@ -60,6 +60,7 @@ class RandomSetNetwork(Classifier):
     """
 
     bounded = True
+    chooses_sets = True
     builds_on_meta = False  # the operators of a budget are computed from its sets
 
     calibration: Calibration | None
@@ -135,6 +136,11 @@ class RandomSetNetwork(Classifier):
     def dtype(self) -> torch.dtype:
         """The floating-point type of the head."""
         return next(self.head.layers.parameters()).dtype
+
+    @property
+    def familiar_from(self) -> float | None:
+        """The smallest reliability of an input that is called familiar; None without a reliability."""
+        return None if self.reliability is None else float(self.reliability.familiar_from)
 
     @property
     def options(self) -> dict[str, Any]:
@@ -213,13 +219,23 @@ class RandomSetNetwork(Classifier):
         repair: Repair = "clip",
     ) -> RandomSet:
         """Return the random set that the head gives for features, discounted by the reliability."""
+        options: Any = {"calibrated": calibrated, "discounted": discounted, "repair": repair}
+        return self.answers(features, **options)[1]
+
+    def answers(
+        self,
+        features: Tensor,
+        *,
+        calibrated: bool = True,
+        discounted: bool = True,
+        repair: Repair = "clip",
+    ) -> tuple[RandomSet, RandomSet]:
+        """Return `answer` before and after its discount."""
         logits, reliability = self.head(features), self.reliability if discounted else None
-        if reliability is None:
-            return self.random_set(logits, calibrated=calibrated, repair=repair)
-        if calibrated:
+        if calibrated and reliability is not None:
             logits = logits / reliability.sharpening.to(logits.dtype)
         answer = self.random_set(logits, calibrated=calibrated, repair=repair)
-        return reliability.weaken(answer, features)
+        return answer, answer if reliability is None else reliability.weaken(answer, features)
 
     def random_set(self, logits: Tensor, *, calibrated: bool = True, repair: Repair = "clip") -> RandomSet:
         """Convert belief logits of this network to a random set, not discounted."""

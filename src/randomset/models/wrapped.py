@@ -49,6 +49,7 @@ class WrappedClassifier(RandomSetNetwork):
     """
 
     base_method = "softmax"
+    chooses_sets = False
 
     def __init__(self, backbone: nn.Module, budget: Budget, **options: Any) -> None:
         super().__init__(backbone, budget, **options)

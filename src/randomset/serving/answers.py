@@ -65,6 +65,8 @@ class Answers:
             if self.answer.is_discounted:
                 self.columns["reliability"] = self.answer.reliability.tolist()
                 self.columns["familiar"] = self.answer.familiar.tolist()
+            if self.answer.disagreement is not None:
+                self.columns["disagreement"] = self.answer.disagreement.tolist()
         self.columns["known"] = [None] * len(prediction)
         if threshold is not None:
             self.columns["known"] = threshold.known_by(prediction.scores).tolist()

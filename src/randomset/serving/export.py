@@ -73,6 +73,8 @@ class Deployed(nn.Module):
         }
         if answer.is_discounted:
             outputs["reliability"], outputs["familiar"] = answer.reliability, answer.familiar
+        if answer.disagreement is not None:
+            outputs["disagreement"] = answer.disagreement
         if self.threshold is not None:
             outputs["known"] = self.threshold.known_by(answer.scores)
         return outputs

@@ -24,6 +24,7 @@ from randomset.data.images import pixels_from_pil
 from randomset.errors import FileFormatError, MissingPackageError, RandomSetError, ShapeError
 from randomset.models import load as load_model
 from randomset.models.prediction import Threshold
+from randomset.models.reliability import Reliability
 from randomset.serving.answers import Answers
 
 __all__ = ["Answer", "Limits", "ServedModel", "TooLarge"]
@@ -215,8 +216,8 @@ class ServedModel:
         network: Any = model if model.bounded else None
         family = None if network is None else network.budget.with_universal_set()
         sets = [] if family is None else [list(family.names_of(i)) for i in range(len(family))]
-        fitted = getattr(model, "reliability", None)
-        reliability = fitted and {"kind": fitted.kind, "familiar_from": float(fitted.familiar_from)}
+        fitted = [part for part in model.modules() if isinstance(part, Reliability)]  # one for each member
+        reliability = {"kind": fitted[0].kind, "familiar_from": model.familiar_from} if fitted else None
         return {
             "method": model.method,
             "randomset": randomset.__version__,

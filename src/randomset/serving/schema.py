@@ -51,6 +51,10 @@ _PREDICTION: dict[str, Any] = {
         "description": "whether the reliability is at least that of 95 % of the known validation inputs; "
         "otherwise the input is unlike the training data",
     },
+    "disagreement": {
+        **_NUMBER,
+        "description": "the mutual information of the members of a random-set ensemble, in bits",
+    },
     "known": {
         "type": ["boolean", "null"],
         "description": "whether the threshold of the run accepts the input; null without a threshold",

@@ -15,6 +15,7 @@ from randomset._core.files import expanded, read_document, write_document
 from randomset.budgeting.overlap import check_num_sets
 from randomset.budgeting.reduce import check_reducer
 from randomset.errors import FileFormatError, RandomSetError
+from randomset.models.ensemble import ensemble_of
 from randomset.models.reliability import check_reliability
 from randomset.models.storage import classifier_class
 from randomset.training.augmentation import check_augmentation
@@ -48,6 +49,7 @@ class TrainConfig:
     num_sets: int | Literal["auto"] = 20
     reducer: str = "pca"
     hidden: tuple[int, ...] = ()
+    members: int | None = None
     alpha: float = 1e-3
     beta: float = 1e-3
     gamma: float | None = None
@@ -80,7 +82,7 @@ class TrainConfig:
         a tenth of the fast recipe's learning rate, the new head at the full rate.
         """
         name = self.recipe
-        if name == "fast-head" and (plain or self.method != "rsnn"):
+        if name == "fast-head" and (plain or not classifier_class(self.method).chooses_sets):
             name = "fast"
         epochs = self.epochs if epochs is None else epochs
         changes = {field: getattr(self, field) for field in ("class_weight", "sampling", "augment", "ema")}
@@ -151,7 +153,16 @@ class TrainConfig:
         for name in ("size", "width", "max_tokens"):
             if getattr(self, name) is not None and not is_whole(getattr(self, name), 1):
                 raise RandomSetError(f"{name} is out of range", got=getattr(self, name), expected="1 or more")
-        bounded = classifier_class(self.method).bounded
+        cls = classifier_class(self.method)
+        if self.members is not None:
+            if not is_whole(self.members, 2):
+                raise RandomSetError("members is out of range", got=self.members, expected="2 or more")
+            if ensemble_of(self.method) != self.method:
+                raise RandomSetError(
+                    "this method trains a single network",
+                    got=f"{self.members} members of {self.method}",
+                    remedy=f"Choose the method {ensemble_of(self.method)}",
+                )
         if self.freeze and self.weights == "none":
             raise RandomSetError(
                 "freezing a backbone without pretrained weights would leave it random",
@@ -197,7 +208,7 @@ class TrainConfig:
             if not isinstance(getattr(self, name), bool):
                 raise RandomSetError(f"{name} must be true or false", got=getattr(self, name))
         check_reducer(self.reducer)
-        if check_reliability(self.reliability) not in ("auto", "none") and not bounded:
+        if check_reliability(self.reliability) not in ("auto", "none") and not cls.bounded:
             raise RandomSetError(
                 "only random-set networks have a reliability",
                 got=f"reliability {self.reliability} with the method {self.method}",

@@ -187,7 +187,8 @@ class Job:
     def part(self, name: str, seed: int) -> Job:
         """Return the job of training a part of the model, with a seed and a folder of its own."""
         out = None if self.out is None else self.out / name
-        return dataclasses.replace(self, out=out, seed=seed_from(self.config.seed, seed) % 2**31)
+        own = seed_from(self.config.seed, seed) % 2**31
+        return dataclasses.replace(self, out=out, seed=own, reports={})
 
     @cached_property
     def class_weight(self) -> ClassWeight:
