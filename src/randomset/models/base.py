@@ -268,11 +268,6 @@ class Classifier(nn.Module):
             expected="a random-set or a softmax network",
         )
 
-    @property
-    def can_calibrate(self) -> bool:
-        """Whether `calibrate` is implemented."""
-        return type(self).calibrate is not Classifier.calibrate
-
     @classmethod
     def train_on(cls: type[_C], job: TrainingJob) -> _C:
         """Build and train a model for a training job; called by `randomset.training.train`."""
