@@ -2,12 +2,14 @@
 
 import sys
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import nn
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from randomset._core.batches import (
     as_floating,
@@ -19,10 +21,10 @@ from randomset._core.batches import (
     inputs_alone,
     moved,
     on_terminal,
+    pixels_from_pil,
     progress_bar,
     split_batch,
     usual_workers,
-    width_of,
 )
 from randomset.errors import RandomSetError, ShapeError
 
@@ -67,6 +69,17 @@ def test_models_get_mappings_by_name():
     assert call_with(nn.Identity(), X) is X
 
 
+class Pictures(Dataset[Any]):
+    def __init__(self, pictures):
+        self.pictures = pictures
+
+    def __len__(self):
+        return len(self.pictures)
+
+    def __getitem__(self, place):
+        return self.pictures[place], place
+
+
 @pytest.mark.parametrize("inputs", [X, X.numpy()], ids=["tensor", "array"])
 def test_tensors_and_arrays_are_split(inputs):
     batches, count, _ = cut_into_batches(inputs, 2)
@@ -95,6 +108,47 @@ def test_unsupported_inputs(inputs, message):
         cut_into_batches(inputs, 2)
 
 
+def test_labels_are_cut_with_the_inputs():
+    named = {"x": X, "mask": X > 0.5}
+    for inputs in (X, X.numpy(), named):
+        batches, _, samples = cut_into_batches((inputs, Y), 2)
+        assert samples == 5
+        assert torch.equal(torch.cat([labels for _, labels in batches]), Y)
+        assert [len(labels) for _, labels in batches] == [2, 2, 1]
+    first, labels = next(iter(cut_into_batches((named, Y), 2)[0]))
+    assert torch.equal(first["mask"], named["mask"][:2])
+    assert torch.equal(labels, Y[:2])
+    with pytest.raises(ShapeError, match="labels of test have different lengths, or are empty; got 5 and 4"):
+        cut_into_batches((X, Y[:4]), 2, name="test")
+
+
+def test_batches_are_not_cut_again():
+    for batches in ([(X, Y), (X, Y)], ((X, Y), (X, Y))):
+        assert cut_into_batches(batches, 2) == (batches, 2, None)
+
+
+def test_data_sets_of_pictures():
+    picture = Image.fromarray(np.full((2, 3), 255, np.uint8))
+    batches, count, samples = cut_into_batches(Pictures([picture, picture.resize((3, 2))]), 2)
+    assert (count, samples) == (1, 2)
+    assert torch.equal(next(iter(batches))[0], torch.ones(2, 1, 2, 3))
+    with pytest.raises(ShapeError, match="cannot collate inputs of different shapes"):
+        next(iter(cut_into_batches(Pictures([picture, picture.rotate(90, expand=True)]), 2)[0]))
+
+
+@pytest.mark.parametrize("mode", ["1", "LA", "P", "RGBA", "CMYK", "I;16"])
+def test_pillow_modes(mode):
+    value = 255 if mode == "1" else 128
+    picture = Image.new("L", (4, 4), value)
+    if mode == "I;16":
+        picture = Image.fromarray(np.full((4, 4), 128 * 257, np.uint16))
+    else:
+        picture = picture.convert(mode)
+    found = pixels_from_pil(picture)
+    assert found.shape == ((1 if mode in ("1", "LA", "I;16") else 3), 4, 4)
+    assert (found.float() - value).abs().max() <= 1
+
+
 def test_every_tensor_moves():
     batch = moved({"x": X, "more": [X, ("name", X)]}, torch.device("meta"))
     assert batch["x"].is_meta
@@ -121,23 +175,6 @@ def test_features_in_outputs(output):
 def test_outputs_without_features():
     with pytest.raises(RandomSetError, match="does not return features; got dict"):
         feature_tensor({})
-
-
-@pytest.mark.parametrize(
-    ("backbone", "width"),
-    [
-        (nn.Linear(3, 7), 7),
-        (nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU()), 4),
-        (nn.Sequential(nn.Linear(3, 5), nn.Sequential(nn.LayerNorm(5), nn.Dropout())), 5),
-    ],
-)
-def test_width_of_backbones(backbone, width):
-    assert width_of(backbone) == width
-
-
-def test_unknown_width():
-    with pytest.raises(RandomSetError, match=r"cannot infer the number of features.*Pass in_features"):
-        width_of(nn.Sequential(nn.Linear(3, 5), nn.Flatten()))
 
 
 def test_features_are_averaged_over_positions():

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from randomset import backbones
-from randomset.backbones.base import LibraryBackbone
+from randomset.backbones.base import LibraryBackbone, width_of
 from randomset.errors import RandomSetError, ShapeError
 
 
@@ -103,3 +103,20 @@ def test_parameter_counts_of_known_architectures():
 def test_invalid_options(call, message):
     with pytest.raises(RandomSetError, match=message):
         call()
+
+
+@pytest.mark.parametrize(
+    ("backbone", "width"),
+    [
+        (nn.Linear(3, 7), 7),
+        (nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU()), 4),
+        (nn.Sequential(nn.Linear(3, 5), nn.Sequential(nn.LayerNorm(5), nn.Dropout())), 5),
+    ],
+)
+def test_width_of_backbones(backbone, width):
+    assert width_of(backbone) == width
+
+
+def test_unknown_width():
+    with pytest.raises(RandomSetError, match=r"cannot infer the number of features.*Pass in_features"):
+        width_of(nn.Sequential(nn.Linear(3, 5), nn.Flatten()))

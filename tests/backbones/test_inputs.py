@@ -227,3 +227,8 @@ class TestAmbiguousLayouts:
         assert self.grey.batched(torch.rand(4, 16, 16)).shape == (4, 1, 16, 16)
         with pytest.raises(ShapeError, match="four grey images"):
             self.colour.batched(torch.rand(4, 16, 16))
+
+    def test_several_grey_images_for_a_network_of_colours(self):
+        images = torch.rand(5, 16, 16)
+        assert torch.equal(self.colour.batched(images), images[:, None])
+        assert self.colour.fit(images)[0].shape == (5, 3, 16, 16)

@@ -101,7 +101,7 @@ class TestTrain:
         assert "no such data" in out.stderr
         out = run("evaluate", "run", "--test", "moved/test", "--no-figures", "--no-sweeps", cwd=tmp_path)
         assert out.returncode == 0, out.stderr
-        assert "cannot be used for a threshold" in out.stderr
+        assert "No threshold is chosen" in out.stderr
 
     def test_killed_between_training_and_its_last_file(self, trained):
         """`fit` has written the model, the test has not been made: the run is not finished."""

@@ -12,19 +12,6 @@ from randomset.errors import FileFormatError, LabelError, ShapeError
 from tests.data.conftest import rng, write_image
 
 
-@pytest.mark.parametrize("mode", ["1", "LA", "P", "RGBA", "CMYK", "I;16"])
-def test_pillow_modes(tmp_path, mode):
-    value = 255 if mode == "1" else 128
-    picture = Image.new("L", (4, 4), value)
-    if mode == "I;16":
-        picture = Image.fromarray(np.full((4, 4), 128 * 257, np.uint16))
-    else:
-        picture = picture.convert(mode)
-    found = images.pixels_from_pil(picture)
-    assert found.shape == ((1 if mode in ("1", "LA", "I;16") else 3), 4, 4)
-    assert (found.float() - value).abs().max() <= 1
-
-
 def test_palette_with_transparency(tmp_path):
     colours = Image.fromarray(np.full((4, 4, 3), (200, 0, 0), np.uint8)).quantize(4)
     colours.info["transparency"] = b"\x00\x80\xff\xff"

@@ -196,9 +196,7 @@ class TestRows:
         assert_alike(evaluate(named, (tokens, TEST[1]), batch_size=50)["test"], evaluate(model, TEST)["test"])
 
     def test_three_tensors(self):
-        with pytest.raises(
-            RandomSetError, match="too many tensors; got 3 tensors; expected inputs and labels"
-        ):
+        with pytest.raises(RandomSetError, match=r"too many parts; got 3 parts; expected \(inputs, labels\)"):
             evaluate(model, TensorDataset(TEST[0], TEST[1], TEST[1]))
 
     def test_a_sampler_counts_what_it_gives(self):

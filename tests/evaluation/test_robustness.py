@@ -41,7 +41,7 @@ class TestResult:
 
 
 class TestTable:
-    """attack_rows on models of which the outcome is known."""
+    """attack_rows on models with a known outcome."""
 
     images = PIXELS.reshape(-1, 1, 3, 4)
 

@@ -239,9 +239,28 @@ class TestUnusualInputs:
         picture = Image.fromarray(np.full((2, 2), 255, "uint8"))
         found = model.predict([picture, picture]).probabilities
         assert torch.allclose(found, model.predict(torch.ones(2, 1, 2, 2)).probabilities)
+        assert torch.allclose(model.predict(picture).probabilities, found[:1])
+        colour = picture.convert("P")  # a palette: its indices are no pixels
+        assert torch.allclose(model.predict([colour]).probabilities, found[:1])
+        with pytest.raises(ShapeError, match="differ in shape"):
+            model.predict([picture, picture.resize((3, 3))])
+
+    def test_arrays_that_cannot_be_written(self, model):
+        images = np.random.default_rng(0).random((3, 1, 2, 2)).astype("float32")
+        expected = model.predict(images).probabilities
+        images.flags.writeable = False
+        assert torch.equal(model.predict(images).probabilities, expected)
+        assert torch.equal(model.predict([images]).probabilities, expected)
 
     @pytest.mark.parametrize(
-        "inputs", ["digits", ["a.png"], np.array([object()]), np.zeros((1, 1, 2, 2), complex)]
+        "inputs",
+        [
+            "digits",
+            ["a.png"],
+            np.array([object()]),
+            np.zeros((1, 1, 2, 2), complex),
+            torch.zeros(1, 2, 2) * 1j,
+        ],
     )
     def test_no_numbers(self, model, inputs):
         with pytest.raises(ShapeError, match="expected numbers; got"):

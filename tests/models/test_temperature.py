@@ -82,8 +82,6 @@ class TestSoftmax:
 class TestMistakes:
     def test_models_without_a_calibration(self):
         model = Epinet(body(), 3)
-        assert not model.can_calibrate
-        assert Softmax(body(), 3).can_calibrate
         with pytest.raises(RandomSetError, match="no calibration; got Epinet"):
             rs.calibrate(model, (X, Y))
         with pytest.raises(RandomSetError, match=r"only classifiers of randomset.*got Linear"):

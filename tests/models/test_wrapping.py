@@ -87,7 +87,7 @@ class TestUnknownInputs:
     def test_far_inputs_are_unknown(self, pair):
         classifier, network = pair
         assert network.predict(FAR).mass[:, -1].min() >= 0.9
-        assert classifier(FAR).softmax(1).amax(1).median() > 0.9  # of which the classifier is certain
+        assert classifier(FAR).softmax(1).amax(1).median() > 0.9  # the classifier is certain of them
 
     def test_evaluation_threshold_and_conformal_sets(self, pair):
         _, network = pair

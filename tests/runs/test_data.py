@@ -134,7 +134,9 @@ class TestOtherTestData:
         write_photos(tmp_path / "others", range(300, 330))
         test, validation, calibration = run.data(test=str(tmp_path / "others"))
         assert (len(test), validation, calibration) == (30, None, None)
-        assert "cannot be used for a threshold" in caplog.text
+        assert "No threshold is chosen" in caplog.text
+        with pytest.raises(FileFormatError, match=r"no such data.*have moved, say where they are: --test"):
+            run.data()
 
 
 def test_draws_by_seed(run):

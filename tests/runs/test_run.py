@@ -6,6 +6,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from torch.utils.data import TensorDataset
 
 import randomset as rs
 from randomset._core.files import lock_folder
@@ -112,6 +113,14 @@ def test_predictions(run, unknown):
     torch.testing.assert_close(prediction.probabilities, run.model.predict(inputs).pignistic)
     with pytest.raises(RandomSetError, match="labels"):
         run.load(unknown)
+    for data in (inputs, inputs.numpy(), TensorDataset(inputs), [inputs[:20], inputs[20:]]):
+        torch.testing.assert_close(run.predict(data).probabilities, prediction.probabilities)
+
+
+def test_only_data_that_can_be_found_again_are_evaluated(run):
+    for data in ({"test": (torch.rand(3, 1, 8, 8), torch.arange(3))}, {"ood": {"x": torch.rand(3, 1, 8, 8)}}):
+        with pytest.raises(RandomSetError, match=r"expected a name or path\. .*rs\.evaluate\(run\.model"):
+            run.evaluate(**data)
 
 
 def test_reports(run, tmp_path):

@@ -69,9 +69,7 @@ def test_the_plain_network_that_chooses_the_sets_is_weighted_too(imbalanced):
     images = inputs[:, None, :, None].expand(-1, 1, 2, 4).contiguous()
     found = []
     for weight in (None, "balanced"):
-        config = TrainConfig(
-            backbone="mlp", epochs=15, class_weight=weight, reliability="none", num_sets=0
-        )
+        config = TrainConfig(backbone="mlp", epochs=15, class_weight=weight, reliability="none", num_sets=0)
         result = train(config, images, labels, ("rare", "common"), rows=rows, val_rows=held, progress=False)
         data = images[held], labels[held]
         found.append([recall(result.plain, data), recall(result.model, data)])

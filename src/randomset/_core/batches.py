@@ -1,4 +1,4 @@
-"""Batches from data loaders and outputs of backbones: split, convert, move to a device, show progress."""
+"""Batches of any data and outputs of backbones: cut, split, convert, move to a device, show progress."""
 
 from __future__ import annotations
 
@@ -6,33 +6,39 @@ import multiprocessing
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate
 
-from randomset.errors import RandomSetError, ShapeError
+from randomset.errors import FileFormatError, RandomSetError, ShapeError
 
 __all__ = [
+    "Rows",
     "as_array",
     "as_floating",
     "call_with",
+    "count_of",
     "cut_into_batches",
     "evaluating",
     "feature_tensor",
     "flat_features",
     "inputs_alone",
+    "is_grey",
+    "is_picture",
+    "is_texts",
     "labelled_batches",
     "moved",
     "on_terminal",
     "paired",
+    "pixels_from_pil",
     "progress_bar",
     "split_batch",
     "usual_workers",
-    "width_of",
 ]
 
 
@@ -63,34 +69,110 @@ def inputs_alone(batch: Any) -> Any:
     return split_batch(batch[:2] if isinstance(batch, (tuple, list)) and len(batch) == 3 else batch)[0]
 
 
-def cut_into_batches(inputs: Any, size: int) -> tuple[Iterable[Any], int | None, Any]:
-    """Split inputs into batches; return them, their number if known, and the device for the results."""
-    if isinstance(inputs, Mapping):
-        return [inputs], 1, "cpu"
-    if isinstance(inputs, Tensor) or hasattr(inputs, "__array__"):
+def cut_into_batches(
+    data: Any, size: int, workers: int | None = 0, name: str = ""
+) -> tuple[Iterable[Any], int | None, int | None]:
+    """Split data into batches; return them, and the number of batches and of samples, if known.
+
+    Data are a tensor, an array, a list of texts, (inputs, labels), a data set, or an iterable of batches.
+    A mapping of names to inputs is one batch; with labels, (mapping, labels), it is cut.
+    """
+    of, given = (f" for {name}", f" of {name}") if name else ("", "")
+    if isinstance(data, Dataset) and not isinstance(data, TensorDataset):
+        readers = usual_workers(data) if workers is None else workers
+        data = DataLoader(data, batch_size=size, num_workers=readers, collate_fn=collated)
+    if isinstance(data, DataLoader):
         try:
-            tensor = inputs if isinstance(inputs, Tensor) else torch.as_tensor(inputs.__array__())
+            plain = data.batch_size is not None
+            return data, len(data), len(data.sampler) if plain else None  # type: ignore[arg-type]
+        except TypeError:  # a stream
+            return data, None, None
+    if isinstance(data, TensorDataset):
+        data = data.tensors if len(data.tensors) > 1 else data.tensors[0]
+    pair = isinstance(data, tuple)
+    first = data[0] if pair and data else data
+    if isinstance(data, Mapping):
+        data = [data]
+    elif isinstance(first, (Tensor, Mapping)) or hasattr(first, "__array__") or is_texts(first):
+        rows = Rows(tuple(_as_rows(part) for part in (data if pair else (data,))), size)
+        counts = [count_of(part) for part in rows.parts]
+        if pair and (len(set(counts)) != 1 or not counts[0]):
+            raise ShapeError(
+                f"inputs and labels{given} have different lengths, or are empty",
+                got=" and ".join(map(str, counts)),
+                expected="one label per input, at least one input",
+            )
+        if not counts[0]:
+            got = f"shape {tuple(data.shape)}" if hasattr(data, "shape") else "0 inputs"
+            raise ShapeError(f"no inputs to predict{of}", got=got, expected="(batch, …)")
+        return rows, len(rows), counts[0]
+    if not isinstance(data, Iterable):
+        raise ShapeError(
+            f"unsupported type of {'data' if name else 'inputs'}{of}",
+            got=type(data).__name__,
+            expected="a tensor, an array, (inputs, labels), a data set, or an iterable of batches",
+        )
+    return data, len(data) if isinstance(data, Sized) else None, None
+
+
+def _as_rows(part: Any) -> Any:
+    """Convert arrays to tensors; a number has no rows."""
+    if hasattr(part, "__array__") and not isinstance(part, Tensor):
+        try:
+            part = torch.as_tensor(part.__array__())
         except (TypeError, ValueError) as error:
             raise ShapeError("the inputs must be numbers", got=str(error)) from None
-        if tensor.dim() == 0 or not len(tensor):
-            raise ShapeError(
-                "no inputs to predict", got=f"shape {tuple(tensor.shape)}", expected="(batch, …)"
+    if isinstance(part, Tensor) and part.dim() == 0:
+        raise ShapeError("no inputs to predict", got="shape ()", expected="(batch, …)")
+    return part
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Batches of inputs, and labels if given, as slices."""
+
+    parts: tuple[Any, ...]
+    size: int
+
+    def __len__(self) -> int:
+        return -(-count_of(self.parts[0]) // self.size)
+
+    def __iter__(self) -> Iterator[Any]:
+        for start in range(0, count_of(self.parts[0]), self.size):
+            rows = slice(start, start + self.size)
+            cut = tuple(
+                {key: value[rows] for key, value in part.items()} if isinstance(part, Mapping) else part[rows]
+                for part in self.parts
             )
-        batches = (tensor,) if len(tensor) <= size else tensor.split(size)
-        return batches, len(batches), tensor.device
-    if isinstance(inputs, Dataset):
-        inputs = DataLoader(inputs, batch_size=size)
-    if not isinstance(inputs, (Iterable, Iterator)):
-        raise ShapeError(
-            "unsupported type of inputs",
-            got=type(inputs).__name__,
-            expected="a tensor, an array, a data set, or an iterable of batches",
-        )
+            yield cut if len(cut) > 1 else cut[0]
+
+
+def count_of(inputs: Any) -> int:
+    """Return the number of inputs; for a mapping, that of its first entry."""
+    return len(next(iter(inputs.values()))) if isinstance(inputs, Mapping) else len(inputs)
+
+
+def is_texts(data: Any) -> bool:
+    """Return whether data are a list of strings."""
+    return isinstance(data, list) and bool(data) and isinstance(data[0], str)
+
+
+def collated(rows: list[Any]) -> Any:
+    """Collate rows to a batch; Pillow images become pixels in [0, 1]."""
+
+    def plain(value: Any) -> Any:
+        return pixels_from_pil(value).float() / 255 if is_picture(value) else value
+
     try:
-        total = len(inputs) if isinstance(inputs, Sized) else None
-    except TypeError:  # the loader of an iterable data set
-        total = None
-    return inputs, total, "cpu"
+        return default_collate(
+            [tuple(map(plain, row)) if isinstance(row, (tuple, list)) else plain(row) for row in rows]
+        )
+    except RuntimeError as error:
+        raise ShapeError(
+            "cannot collate inputs of different shapes",
+            got=str(error).splitlines()[0],
+            remedy="Resize them to the same shape in the data set",
+        ) from None
 
 
 def moved(batch: Any, device: torch.device) -> Any:
@@ -105,7 +187,7 @@ def moved(batch: Any, device: torch.device) -> Any:
 
 
 def as_array(inputs: Any) -> Any:
-    """Convert data frames, lists of numbers and lists of pictures to arrays; refuse names and objects.
+    """Convert data frames, pictures, and lists of numbers or pictures to arrays; refuse names and objects.
 
     >>> as_array([[1, 2], [3, 4]])
     array([[1, 2],
@@ -115,23 +197,66 @@ def as_array(inputs: Any) -> Any:
     while isinstance(first, (list, tuple)) and first:
         first = first[0]
     named = isinstance(first, (str, bytes, Path))
-    pictures = hasattr(first, "__array_interface__") and hasattr(first, "mode")  # of Pillow
-    listed = isinstance(inputs, (list, tuple)) and (pictures or isinstance(first, (int, float, complex)))
+    listed = isinstance(inputs, (list, tuple)) and isinstance(first, (int, float, complex))
     framed = hasattr(inputs, "__array__") and not isinstance(inputs, (Tensor, np.ndarray))
-    if listed or framed:
+    fixed = isinstance(inputs, np.ndarray) and not inputs.flags.writeable  # torch would warn
+    if is_picture(first) or listed or framed or fixed:
         try:
+            if is_picture(first):
+                pictures = [inputs] if first is inputs else inputs
+                return torch.stack([pixels_from_pil(picture) for picture in pictures])
             inputs = np.array(inputs)  # a copy: the array of a data frame may be read-only
-        except ValueError as error:
+        except (ValueError, RuntimeError) as error:
             raise ShapeError("the inputs differ in shape", got=str(error).splitlines()[0]) from None
     unusual = isinstance(inputs, np.ndarray) and inputs.dtype.kind in "OUSc"
-    if named or unusual:
+    if named or unusual or (isinstance(inputs, Tensor) and inputs.is_complex()):
         raise ShapeError(
             "expected numbers",
-            got=type(first).__name__ if named else f"an array of {inputs.dtype}",
+            got=type(first).__name__ if named else f"an array of {str(inputs.dtype).removeprefix('torch.')}",
             expected="a tensor, an array, a data set or a loader",
             remedy="Files and texts are read by `randomset predict`, rs.Run(…).predict and load_source",
         )
     return inputs
+
+
+def pixels_from_pil(image: Any, size: tuple[int, int] | None = None, grey: bool | None = None) -> Tensor:
+    """Convert a Pillow image to uint8 (C × H × W), applying its EXIF orientation; resize if `size` is given.
+
+    >>> from PIL import Image
+    >>> pixels_from_pil(Image.new("L", (4, 3))).shape
+    torch.Size([1, 3, 4])
+    """
+    from PIL import Image, ImageOps
+
+    image = ImageOps.exif_transpose(image)
+    if image.mode == "F":
+        raise FileFormatError(
+            "unsupported pixel type",
+            got="floating point, of unknown range",
+            expected="8 or 16 bits per pixel",
+        )
+    if image.mode.startswith("I"):  # 16 bits per pixel
+        values = np.asarray(image, dtype=np.float32)
+        image = Image.fromarray(np.clip(values / 257, 0, 255).round().astype(np.uint8))
+    if "transparency" in image.info:  # a palette with alpha; Pillow warns on direct conversion
+        image = image.convert("RGBA")
+    if grey is None:
+        grey = is_grey(image)
+    image = image.convert("L" if grey else "RGB")
+    if size is not None and (image.height, image.width) != size:
+        image = ImageOps.fit(image, (size[1], size[0]), Image.Resampling.BILINEAR)
+    array = np.array(image)
+    return torch.from_numpy(array[None] if grey else np.ascontiguousarray(array.transpose(2, 0, 1)))
+
+
+def is_grey(image: Any) -> bool:
+    """Return whether a Pillow image has no colours."""
+    return image.mode in ("1", "L", "LA", "I", "F") or image.mode.startswith("I;16")
+
+
+def is_picture(value: Any) -> bool:
+    """Return whether this is a Pillow image, without importing Pillow."""
+    return type(value).__module__.startswith("PIL.")
 
 
 def as_floating(inputs: Any, dtype: torch.dtype) -> Any:
@@ -139,7 +264,7 @@ def as_floating(inputs: Any, dtype: torch.dtype) -> Any:
     if isinstance(inputs, Mapping):
         return {name: as_floating(value, dtype) for name, value in inputs.items()}
     if not isinstance(inputs, Tensor) and hasattr(inputs, "__array__"):
-        inputs = torch.as_tensor(inputs.__array__())
+        inputs = torch.as_tensor(np.require(inputs, requirements="W"))  # a copy if it is read-only
     if isinstance(inputs, Tensor) and inputs.is_floating_point():
         return inputs.to(dtype)
     return inputs
@@ -160,33 +285,6 @@ def feature_tensor(output: Any) -> Tensor:
             expected="a tensor, a tuple that starts with one, or a Hugging Face output",
         )
     return output
-
-
-def width_of(backbone: nn.Module) -> int:
-    """Return the number of features of a backbone, without running it."""
-    for attribute in ("num_features", "out_features"):
-        width = getattr(backbone, attribute, None)
-        if isinstance(width, int):
-            return width
-    config = getattr(backbone, "config", None)
-    if isinstance(width := getattr(config, "hidden_size", None), int):
-        return width
-    last: nn.Module | None = backbone
-    while isinstance(last, nn.Sequential):
-        # Activations and dropout keep the number of channels; flattening does not.
-        elementwise = (nn.Dropout, nn.ReLU, nn.GELU, nn.SiLU, nn.Tanh, nn.Identity, nn.Sigmoid, nn.LeakyReLU)
-        last = next((layer for layer in reversed(last) if not isinstance(layer, elementwise)), None)
-    for attribute in ("out_features", "num_features", "out_channels", "normalized_shape"):
-        width = getattr(last, attribute, None)
-        width = width[-1] if isinstance(width, tuple) else width
-        if isinstance(width, int):
-            return width
-    raise RandomSetError(
-        "cannot infer the number of features of the backbone",
-        got=type(backbone).__name__,
-        remedy="Pass in_features=…, the last number in backbone(batch).shape; "
-        "for a whole classifier, use RandomSetNetwork.from_classifier",
-    )
 
 
 def flat_features(features: Tensor, channels_first: bool) -> Tensor:
@@ -250,12 +348,7 @@ def paired(data: Any) -> Any:
 
 def labelled_batches(data: Any, size: int, purpose: str = "labelled") -> Any:
     """Return batches of (inputs, labels) tensors or of a data set; batches are returned as they are."""
-    data = paired(data)
-    if type(data) is TensorDataset:
-        return list(zip(*(tensor.split(size) for tensor in data.tensors), strict=True))
-    if isinstance(data, Dataset):
-        return DataLoader(data, batch_size=size)
-    if not hasattr(data, "__iter__") or isinstance(data, Tensor):
+    if not isinstance(data, (Dataset, Iterable)) or isinstance(data, Tensor):
         raise RandomSetError(
             f"cannot read the {purpose} data",
             got=type(data).__name__,
@@ -264,7 +357,7 @@ def labelled_batches(data: Any, size: int, purpose: str = "labelled") -> Any:
         )
     if isinstance(data, (list, tuple)) and not data:
         raise ShapeError(f"the {purpose} data are empty", got="no batch", expected="at least one")
-    return data
+    return cut_into_batches(paired(data), size)[0]
 
 
 # -- progress --------------------------------------------------------------------------------------

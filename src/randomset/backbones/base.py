@@ -27,8 +27,36 @@ __all__ = [
     "resnet",
     "small_cnn",
     "wide_resnet",
+    "width_of",
     "with_spec",
 ]
+
+
+def width_of(backbone: nn.Module) -> int:
+    """Return the number of features of a backbone, without running it."""
+    for attribute in ("num_features", "out_features"):
+        width = getattr(backbone, attribute, None)
+        if isinstance(width, int):
+            return width
+    config = getattr(backbone, "config", None)
+    if isinstance(width := getattr(config, "hidden_size", None), int):
+        return width
+    last: nn.Module | None = backbone
+    while isinstance(last, nn.Sequential):
+        # Activations and dropout keep the number of channels; flattening does not.
+        elementwise = (nn.Dropout, nn.ReLU, nn.GELU, nn.SiLU, nn.Tanh, nn.Identity, nn.Sigmoid, nn.LeakyReLU)
+        last = next((layer for layer in reversed(last) if not isinstance(layer, elementwise)), None)
+    for attribute in ("out_features", "num_features", "out_channels", "normalized_shape"):
+        width = getattr(last, attribute, None)
+        width = width[-1] if isinstance(width, tuple) else width
+        if isinstance(width, int):
+            return width
+    raise RandomSetError(
+        "cannot infer the number of features of the backbone",
+        got=type(backbone).__name__,
+        remedy="Pass in_features=…, the last number in backbone(batch).shape; "
+        "for a whole classifier, use RandomSetNetwork.from_classifier",
+    )
 
 
 class Backbone(nn.Module):

@@ -139,7 +139,8 @@ class InputSpec:
                     expected=self.expected,
                     remedy="Add a dimension: inputs[None] for one image, inputs[:, None] for several",
                 )
-            is_batch = images and self.shape[0] == 1 and len(inputs) > 1  # grey images without a channel
+            colours = {1} if self.shape[0] == 1 else {1, 3, self.shape[0]}
+            is_batch = images and len(inputs) not in colours  # grey images without a channel
             inputs = inputs[:, None] if is_batch else inputs[None]
         if images and inputs.dim() == 4:
             first, last = inputs.shape[1], inputs.shape[3]

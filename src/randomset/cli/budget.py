@@ -34,12 +34,12 @@ def budget(
     coverage: Annotated[float, typer.Option(help="share of a class inside its ellipsoid")] = 0.95,
     grow: Annotated[bool, typer.Option(help="enlarge the ellipsoids if too few sets overlap")] = True,
     components: Annotated[int, typer.Option(help="number of Gaussians per class")] = 1,
-    seed: Annotated[int, typer.Option(help="makes the result repeatable")] = 0,
+    seed: Annotated[int, typer.Option(help="seed of all random numbers")] = 0,
     figures: Annotated[
         Path | None, typer.Option(help="a folder for figures of clusters and overlaps")
     ] = None,
 ) -> None:
-    """Choose the sets of classes that matter from features, and write them as JSON."""
+    """Choose from features which sets of classes matter, and write them as JSON."""
     num_sets = number_or_auto(sets)
     if not features.is_file():
         raise FileFormatError("the file with features does not exist", got=str(features))

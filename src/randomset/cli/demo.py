@@ -43,7 +43,7 @@ def demo(
         "demo"
     ),
 ) -> None:
-    """Train a plain and a random-set network on digits 0 to 7, and see which of them notices 8 and 9.
+    """Train a plain and a random-set network on digits 0 to 7; compare how they detect 8 and 9.
 
     Both have the same backbone, data, epochs and seed. Writes OUT/run, a run folder for all other commands,
     with its report.

@@ -48,10 +48,10 @@ def evaluate(
     samples: Annotated[int, typer.Option(help="test inputs for noise, rotation and attacks")] = 1000,
     timing: Annotated[bool, typer.Option(help="measure the prediction time")] = True,
     figures: Annotated[bool, typer.Option(help="draw figures, and write report.html")] = True,
-    strict: Annotated[bool, typer.Option("--strict", help="stop at an image that cannot be read")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="fail if an image cannot be read")] = False,
     batch_size: Annotated[int, typer.Option(help="inputs per batch")] = 256,
     devices: Annotated[int, typer.Option(help="number of processes that predict")] = 1,
-    seed: Annotated[int, typer.Option(help="makes the result repeatable")] = 0,
+    seed: Annotated[int, typer.Option(help="seed of all random numbers")] = 0,
     out: Annotated[
         Path | None, typer.Option(help="a folder for the results; default: the run folder")
     ] = None,
@@ -59,7 +59,7 @@ def evaluate(
     """Evaluate a trained network: accuracy, calibration, unknown inputs, conformal sets, robustness.
 
     Writes evaluation.json, evaluation.md, scores.npz, figures/ and report.html, and the threshold that
-    separates known from unknown inputs: without --out in the run folder, for `randomset predict`.
+    separates known from unknown inputs. Without --out, `randomset predict` uses this threshold.
 
     Test inputs that the network was trained on are recognised by their content and excluded.
     """

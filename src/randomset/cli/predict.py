@@ -27,7 +27,7 @@ def predict(
         list[str],
         typer.Argument(
             metavar="INPUT…",
-            help="folders of images, .npz files with `images` or `features`, tables, or known names",
+            help="folders of images, .npz files with `images` or `features`, tables, or names of data sets",
         ),
     ],
     format: Annotated[str, typer.Option(help="csv, or jsonl with probabilities and masses")] = "csv",
@@ -39,13 +39,13 @@ def predict(
         str | None, typer.Option(help="the column of texts in a table; default: as in training")
     ] = None,
     batch_size: Annotated[int, typer.Option(help="inputs per batch")] = 256,
-    strict: Annotated[bool, typer.Option("--strict", help="stop at an image that cannot be read")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="fail if an image cannot be read")] = False,
 ) -> None:
     """Predict with a trained model: the class, its probability, its bounds, and the uncertainty.
 
-    The column `known` tells whether the uncertainty is within the run's threshold, `reliability` how well the
-    training data support the prediction, if the network has one. Images of another size or
-    colour are converted, which the error stream reports.
+    The column `known` says whether the uncertainty is within the run's threshold; `reliability`, if the
+    network has one, how well the training data support the prediction. Images of another size or colour are
+    converted, and a message on standard error says so.
     """
     if format not in ("csv", "jsonl"):
         raise RandomSetError("unknown format", got=format, expected="csv or jsonl")

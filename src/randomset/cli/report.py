@@ -18,7 +18,7 @@ def report(
         Path | None, typer.Option(help="a folder for report.html; default: the run folder")
     ] = None,
 ) -> None:
-    """Write report.html: metrics, curves, a movable threshold, samples and class ellipsoids. Works offline.
+    """Write report.html: metrics, curves, a threshold slider, samples and class ellipsoids. Works offline.
 
     The samples are taken from the data that were evaluated, if they are still available.
     """

@@ -156,8 +156,8 @@ def train(
     ] = None,
     label_column: Annotated[str | None, typer.Option(help="the column of labels in a table")] = None,
     text_column: Annotated[str | None, typer.Option(help="the column of texts in a table")] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="stop at an image that cannot be read")] = False,
-    seed: Annotated[int, typer.Option(help="makes the result repeatable")] = 0,
+    strict: Annotated[bool, typer.Option("--strict", help="fail if an image cannot be read")] = False,
+    seed: Annotated[int, typer.Option(help="seed of all random numbers")] = 0,
     resume: Annotated[bool, typer.Option("--resume", help="resume the run in --out")] = False,
     config: Annotated[
         Path | None, typer.Option(help="a run folder or a config.json to take settings from")
@@ -165,9 +165,8 @@ def train(
 ) -> None:
     """Train a random-set network: choose the sets, train the network, and calibrate it.
 
-    With --method, train a baseline on the same data with the same recipe. Samples to validate, calibrate and
-    test on are held out in the same proportions for each class. To resume an interrupted run, pass --out and
-    --resume.
+    With --method, train a baseline on the same data with the same recipe. Validation, calibration and test
+    samples are held out, stratified by class. To resume an interrupted run, pass --out and --resume.
     """
     method = method if members is None else ensemble_of(method)
     typed = {

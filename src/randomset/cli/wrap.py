@@ -44,7 +44,7 @@ def wrap(
     ] = None,
     label_column: Annotated[str | None, typer.Option(help="the column of labels in a table")] = None,
     text_column: Annotated[str | None, typer.Option(help="the column of texts in a table")] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="stop at an image that cannot be read")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="fail if an image cannot be read")] = False,
     seed: Annotated[int | None, typer.Option(help="for another source: seed of the split")] = None,
 ) -> None:
     """Turn a trained softmax classifier into a random-set classifier, without training.

@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from randomset._core.batches import progress_bar
+from randomset._core.batches import pixels_from_pil, progress_bar
 from randomset._core.files import replacing
 from randomset._core.torchvision import torchvision
 from randomset.data.catalogue import KNOWN, data_folder, files_of, how_to_get
-from randomset.data.images import CLASSES, pixels_from_pil
+from randomset.data.images import CLASSES
 from randomset.errors import FileFormatError, MissingPackageError, RandomSetError
 
 __all__ = ["download"]

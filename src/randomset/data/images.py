@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from randomset._core.batches import progress_bar
+from randomset._core.batches import is_grey, pixels_from_pil, progress_bar
 from randomset._core.files import replacing
 from randomset.data.arrays import LARGE, Content
 from randomset.data.catalogue import data_folder
@@ -29,7 +29,6 @@ __all__ = [
     "has_split",
     "is_image_file",
     "map_files",
-    "pixels_from_pil",
     "png_from_image",
     "read_folder",
     "read_header",
@@ -45,40 +44,6 @@ def is_image_file(path: Path) -> bool:
     return path.suffix.lower() in _SUFFIXES and not path.name.startswith(".")
 
 
-def pixels_from_pil(image: Any, size: tuple[int, int] | None = None, grey: bool | None = None) -> Tensor:
-    """Convert a Pillow image to uint8 (C × H × W), applying its EXIF orientation; resize if `size` is given.
-
-    >>> from PIL import Image
-    >>> pixels_from_pil(Image.new("L", (4, 3))).shape
-    torch.Size([1, 3, 4])
-    """
-    from PIL import Image, ImageOps
-
-    image = ImageOps.exif_transpose(image)
-    if image.mode == "F":
-        raise FileFormatError(
-            "unsupported pixel type",
-            got="floating point, of unknown range",
-            expected="8 or 16 bits per pixel",
-        )
-    if image.mode.startswith("I"):  # 16 bits per pixel
-        values = np.asarray(image, dtype=np.float32)
-        image = Image.fromarray(np.clip(values / 257, 0, 255).round().astype(np.uint8))
-    if "transparency" in image.info:  # a palette with alpha; Pillow warns on direct conversion
-        image = image.convert("RGBA")
-    if grey is None:
-        grey = _is_grey(image)
-    image = image.convert("L" if grey else "RGB")
-    if size is not None and (image.height, image.width) != size:
-        image = ImageOps.fit(image, (size[1], size[0]), Image.Resampling.BILINEAR)
-    array = np.array(image)
-    return torch.from_numpy(array[None] if grey else np.ascontiguousarray(array.transpose(2, 0, 1)))
-
-
-def _is_grey(image: Any) -> bool:
-    return image.mode in ("1", "L", "LA", "I", "F") or image.mode.startswith("I;16")
-
-
 def read_pixels(path: Path, size: tuple[int, int], grey: bool) -> NDArray[np.uint8]:
     """Read an image file as uint8 (C × H × W) of the given size, grey or in colour."""
     with _open(path) as image:
@@ -90,7 +55,7 @@ def read_header(path: Path) -> tuple[tuple[int, int], bool]:
     with _open(path) as image:
         transposed = image.getexif().get(0x0112, 1) in (5, 6, 7, 8)
         size = (image.width, image.height) if transposed else (image.height, image.width)
-        return size, _is_grey(image)
+        return size, is_grey(image)
 
 
 def _open(path: Path) -> Any:

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
-from randomset._core.batches import progress_bar, usual_workers
+from randomset._core.batches import is_picture, pixels_from_pil, progress_bar, usual_workers
 from randomset._core.checks import encoded_labels, stratified_parts
 from randomset.data.arrays import Content, images_from_array, inputs_from_arrays, read_arrays, read_idx
 from randomset.data.catalogue import KNOWN, files_of
 from randomset.data.downloads import download as fetch
-from randomset.data.images import is_image_file, pixels_from_pil, read_folder
+from randomset.data.images import is_image_file, read_folder
 from randomset.data.tables import LABELS, TEXTS, named_column, read_table
 from randomset.errors import FileFormatError, LabelError, RandomSetError, ShapeError
 
@@ -392,7 +392,7 @@ def _to_tensor(value: Any) -> Any:
     """Convert an input to a tensor, unless it is a text."""
     if isinstance(value, (str, Tensor)):
         return value
-    if type(value).__module__.startswith("PIL."):
+    if is_picture(value):
         return pixels_from_pil(value)
     try:
         return torch.as_tensor(np.asarray(value))

@@ -13,13 +13,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from randomset._core.batches import progress_bar
+from randomset._core.batches import Rows, count_of, cut_into_batches, progress_bar
 from randomset._core.checks import encoded_labels, is_whole
 from randomset._core.torchvision import import_torchvision_first
 from randomset.backbones.inputs import InputSpec
-from randomset.data.sources import Source, class_names, is_huggingface, load_source
+from randomset.data.sources import HuggingFaceDataset, Source, class_names, is_huggingface, load_source
 from randomset.errors import InvalidBeliefError, LabelError, MissingPackageError, RandomSetError, ShapeError
-from randomset.evaluation.predictor import Feed, Prediction, Predictor, Rows, batches_of, count_of, digests_of
+from randomset.evaluation.predictor import Feed, Prediction, Predictor, digests_of
 
 __all__ = ["Outcome", "predictions_of", "reliability_section"]
 
@@ -118,9 +118,10 @@ def predictions_of(
         data = data.aligned(known) if labelled and known else data
         feed.pixels, remarks, classes = data.kind == "images", data.remarks, data.classes
         data = (data.inputs, data.labels) if labelled else data.inputs
-    feed.pixels = feed.pixels or is_huggingface(data)
     own = class_names(data)
-    batches, total, samples = batches_of(data, batch_size, workers, name)
+    if is_huggingface(data):
+        data, feed.pixels = HuggingFaceDataset(data), True
+    batches, total, samples = cut_into_batches(data, batch_size, workers, name)
     if devices > 1:
         parts = _on_devices(predictor, batches, feed, devices, name)
         layout, sample = _peek(batches, feed), None

@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset, TensorDataset, default_collate
 
 from randomset._core.batches import (
     as_floating,
     call_with,
     evaluating,
     feature_tensor,
+    is_texts,
     moved,
     split_batch,
-    usual_workers,
 )
 from randomset.backbones.inputs import InputSpec
 from randomset.belief.random_set import RandomSet
-from randomset.data.images import pixels_from_pil
-from randomset.data.sources import HuggingFaceDataset, is_huggingface
 from randomset.data.splits import sample_digests
-from randomset.errors import RandomSetError, ShapeError
+from randomset.errors import RandomSetError
 from randomset.models.base import Classifier
 from randomset.models.prediction import Prediction
 
@@ -33,11 +30,7 @@ __all__ = [
     "Feed",
     "Prediction",
     "Predictor",
-    "Rows",
     "as_predictor",
-    "batches_of",
-    "collated",
-    "count_of",
     "digests_of",
     "random_set_predictor",
     "softmax_predictor",
@@ -156,7 +149,7 @@ class Feed:
 
     def __call__(self, batch: Any) -> tuple[Any, Any]:
         """Return the inputs and labels of a batch."""
-        inputs, labels = (batch, None) if _is_texts(batch) else split_batch(batch)
+        inputs, labels = (batch, None) if is_texts(batch) else split_batch(batch)
         if hasattr(inputs, "__array__") and not isinstance(inputs, Tensor):
             inputs = torch.as_tensor(np.asarray(inputs))
         if not isinstance(inputs, Tensor):
@@ -168,97 +161,6 @@ class Feed:
         elif self.pixels and inputs.dtype == torch.uint8:
             inputs = inputs.float() / 255
         return inputs, labels
-
-
-def batches_of(
-    data: Any, size: int, workers: int | None, name: str
-) -> tuple[Iterable[Any], int | None, int | None]:
-    """Split data into batches; return them with the number of batches and of samples, if known."""
-    if is_huggingface(data):
-        data = HuggingFaceDataset(data)
-    if isinstance(data, Dataset) and not isinstance(data, TensorDataset):
-        readers = usual_workers(data) if workers is None else workers
-        data = DataLoader(data, batch_size=size, num_workers=readers, collate_fn=collated)
-    if isinstance(data, DataLoader):
-        try:
-            plain = data.batch_size is not None
-            return data, len(data), len(data.sampler) if plain else None  # type: ignore[arg-type]
-        except TypeError:  # a stream
-            return data, None, None
-    if isinstance(data, TensorDataset):
-        if len(data.tensors) > 2:
-            raise RandomSetError(
-                f"{name} has too many tensors",
-                got=f"{len(data.tensors)} tensors",
-                expected="inputs and labels",
-            )
-        data = tuple(data.tensors[:2]) if len(data.tensors) > 1 else data.tensors[0]
-    parts = data if isinstance(data, tuple) else (data,)
-    if isinstance(data, (tuple, Tensor)) or hasattr(data, "__array__") or _is_texts(data):
-        if len({count_of(part) for part in parts}) != 1 or not count_of(parts[0]):
-            raise ShapeError(
-                f"inputs and labels of {name} have different lengths, or are empty",
-                got=" and ".join(str(count_of(part)) for part in parts),
-                expected="one label per input, at least one input",
-            )
-        rows = Rows(tuple(torch.as_tensor(p) if hasattr(p, "__array__") else p for p in parts), size)
-        return rows, len(rows), count_of(parts[0])
-    if not isinstance(data, Iterable) or isinstance(data, Mapping):
-        raise RandomSetError(
-            f"unsupported type of data for {name}",
-            got=type(data).__name__,
-            expected="a name or path, (inputs, labels), a data set, or a data loader",
-        )
-    return data, len(data) if isinstance(data, Sized) else None, None
-
-
-def _is_texts(data: Any) -> bool:
-    return isinstance(data, list) and bool(data) and isinstance(data[0], str)
-
-
-@dataclass(frozen=True)
-class Rows:
-    """Batches of inputs, and labels if given, as slices."""
-
-    parts: tuple[Any, ...]
-    size: int
-
-    def __len__(self) -> int:
-        return -(-count_of(self.parts[0]) // self.size)
-
-    def __iter__(self) -> Iterator[Any]:
-        for start in range(0, count_of(self.parts[0]), self.size):
-            rows = slice(start, start + self.size)
-            cut = tuple(
-                {key: value[rows] for key, value in part.items()} if isinstance(part, Mapping) else part[rows]
-                for part in self.parts
-            )
-            yield cut if len(cut) > 1 else cut[0]
-
-
-def count_of(inputs: Any) -> int:
-    """Return the number of inputs; for a mapping, that of its first entry."""
-    return len(next(iter(inputs.values()))) if isinstance(inputs, Mapping) else len(inputs)
-
-
-def collated(rows: list[Any]) -> Any:
-    """Collate rows to a batch; PIL images become pixels in [0, 1]."""
-
-    def plain(value: Any) -> Any:
-        if type(value).__module__.startswith("PIL."):
-            return pixels_from_pil(value).float() / 255
-        return value
-
-    try:
-        return default_collate(
-            [tuple(map(plain, row)) if isinstance(row, (tuple, list)) else plain(row) for row in rows]
-        )
-    except RuntimeError as error:
-        raise ShapeError(
-            "cannot collate inputs of different shapes",
-            got=str(error).splitlines()[0],
-            remedy="Resize them to the same shape in the data set",
-        ) from None
 
 
 def digests_of(inputs: Any) -> Tensor:

@@ -21,8 +21,8 @@ from randomset._core.batches import (
     inputs_alone,
     moved,
     progress_bar,
-    width_of,
 )
+from randomset.backbones.base import width_of
 from randomset.backbones.inputs import InputSpec
 from randomset.belief.random_set import RandomSet
 from randomset.errors import RandomSetError, ShapeError
@@ -215,7 +215,8 @@ class Classifier(nn.Module):
         inputs = as_array(inputs)
         if spec is not None and isinstance(inputs, (Tensor, np.ndarray)):
             inputs = spec.batched(torch.as_tensor(inputs))
-        batches, total, home = cut_into_batches(inputs, batch_size)
+        home = inputs.device if isinstance(inputs, Tensor) else "cpu"
+        batches, total, _ = cut_into_batches(inputs, batch_size)
         shown = False if progress is None and (total or 2) < 2 else progress
         parts: list[Any] = []
         with evaluating(self), progress_bar("predicting", total, shown) as advance:
@@ -274,11 +275,6 @@ class Classifier(nn.Module):
             got=type(self).__name__,
             expected="a random-set or a softmax network",
         )
-
-    @property
-    def can_calibrate(self) -> bool:
-        """Whether `calibrate` is implemented."""
-        return type(self).calibrate is not Classifier.calibrate
 
     @classmethod
     def train_on(cls: type[_C], job: TrainingJob) -> _C:

@@ -48,8 +48,8 @@ _THRESHOLD = """<div class="control"><label>Score <select></select></label>
 _SPACE = """<canvas class="space" tabindex="0" role="img" aria-label="Ellipsoids of the classes in three \
 dimensions; drag or use the arrow keys to rotate them"></canvas>"""
 _SUPPORT = """Predictions are discounted by their reliability, which falls with the distance of an input \
-from the training data. Inputs to the right of the dashed line count as familiar, as 95 % of the known \
-validation inputs do; those to the left count as unlike the training data."""
+from the training data. Inputs to the right of the dashed line count as familiar, including 95 % of the \
+known validation inputs; those to the left count as unlike the training data."""
 _ZOOM = "Drag over an area to zoom in, click a name to hide its curve, use the arrow keys to read values."
 
 

@@ -135,8 +135,9 @@ def own_data(
             parts, remarks = Parts.match(split, data)
         except FileFormatError as error:
             if tested is None:
-                raise
-            logger.warning("The training data cannot be used for a threshold: %s", error)
+                remedy = "If the training data have moved, say where they are: --test SOURCE"
+                raise FileFormatError(str(error).removesuffix("."), remedy=remedy) from None
+            logger.warning("No threshold is chosen, as the training data cannot be read: %s", error)
             return HeldOut(tested, held, None)
         if tested is None and parts.test is not None:
             tested = data.part(parts.test)

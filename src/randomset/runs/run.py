@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from randomset._core.files import expanded, lock_folder
 from randomset.data.sources import Source
-from randomset.errors import FileFormatError
+from randomset.errors import FileFormatError, RandomSetError
 from randomset.evaluation.evaluator import evaluate
 from randomset.evaluation.prediction import predictions_of
 from randomset.evaluation.predictor import Prediction, as_predictor
@@ -187,9 +188,11 @@ class Run:
             logger.info("%s.", remark)
         return result
 
-    def predict(self, source: str | Path, *, batch_size: int = 256, strict: bool = False) -> Prediction:
-        """Predict all inputs of a source."""
-        data = self.load(source, labelled=False, strict=strict)
+    def predict(self, source: Any, *, batch_size: int = 256, strict: bool = False) -> Prediction:
+        """Predict all inputs of a source, by name or path, or whatever `Classifier.predict` takes."""
+        if not isinstance(source, (str, Path, Source)):
+            return Prediction.of(self.model.predict(source, batch_size=batch_size))
+        data = source if isinstance(source, Source) else self.load(source, labelled=False, strict=strict)
         return predictions_of(
             as_predictor(self.model), data, data.name, batch_size=batch_size, progress=False
         ).prediction
@@ -233,6 +236,14 @@ def evaluate_run(
 ) -> Measurement:
     """Implement `Run.evaluate`, with the same arguments; also return the data and the files."""
     folder, model = run.folder if out is None else expanded(out), run.model
+    for source in (test, validation, *(ood or {}).values()):
+        if not isinstance(source, (str, Path, NoneType)):
+            raise RandomSetError(
+                "a run is evaluated on data that can be found again",
+                got=type(source).__name__,
+                expected="a name or path",
+                remedy="Measure data in memory with rs.evaluate(run.model, …)",
+            )
     names = {name: str(source) for name, source in (ood or {}).items()}
     test, validation = (None if source is None else str(source) for source in (test, validation))
     with lock_folder(folder):

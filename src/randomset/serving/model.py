@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 
 import randomset
+from randomset._core.batches import pixels_from_pil
 from randomset._core.files import read_document
 from randomset.backbones.hugging_face import load_tokenizer, tokenize
-from randomset.data.images import pixels_from_pil
 from randomset.errors import FileFormatError, MissingPackageError, RandomSetError, ShapeError
 from randomset.models import load as load_model
 from randomset.models.prediction import Threshold

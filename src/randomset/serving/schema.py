@@ -48,8 +48,8 @@ _PREDICTION: dict[str, Any] = {
     },
     "familiar": {
         "type": "boolean",
-        "description": "whether the reliability is at least that of 95 % of the known validation inputs; "
-        "otherwise the input is unlike the training data",
+        "description": "whether the reliability reaches the limit that 95 % of the known validation inputs "
+        "reach; otherwise the input is unlike the training data",
     },
     "disagreement": {
         **_NUMBER,

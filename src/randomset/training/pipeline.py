@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset, Subset, TensorDataset
 
-from randomset._core.batches import width_of
 from randomset._core.files import locks_out_folder
 from randomset.backbones import Backbone, Whitening, build, mirrored, whiten
+from randomset.backbones.base import width_of
 from randomset.backbones.inputs import InputSpec
 from randomset.belief.budget import Budget
 from randomset.errors import RandomSetError, RandomSetWarning
