@@ -63,7 +63,7 @@ class TestKinds:
         relabelled = other(held_out, probabilities(held_out)[:, order])
         assert torch.allclose(relabelled, fitted(kind)(held_out, probabilities(held_out)), atol=1e-5)
 
-    def test_compiled_shapes_and_precisions(self, kind):
+    def test_precisions(self, kind):
         module, (known, _) = fitted(kind), blobs(9, 2)
         exact = module(known.double(), probabilities(known).double())
         assert exact.dtype == torch.float64
@@ -242,6 +242,9 @@ class TestErrors:
             Reliability.fit(torch.ones(60, 8), labels, features, **arguments)
         with pytest.raises(RandomSetError, match="training samples are not finite"):
             Reliability.fit(features / 0, labels, features, **arguments)
+        with pytest.raises(RandomSetError, match=r"cannot hold 10 neighbours; got max_bytes=100 for 8 feat"):
+            Reliability.fit(features, labels, features, max_bytes=100, **arguments)
+        assert len(Reliability.fit(features, labels, features, max_bytes=320, **arguments).bank) == 10
         with pytest.raises(ShapeError, match="wrong shape"):
             fitted()(features[:, :4], features)
         with pytest.raises(RandomSetError, match=r"unknown kind.*got far"):

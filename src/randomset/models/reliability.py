@@ -216,7 +216,14 @@ class Reliability(nn.Module):
         The offset is such that every validation sample has r > 0.98; `fit_reliability` lowers it as far as
         their likelihood and calibration allow.
         """
-        _check(features, val_features, kind)
+        _check(features, val_features)
+        if "neighbours" in _PARTS[kind] and max_bytes < 4 * _NEIGHBOURS * features.shape[1]:
+            raise RandomSetError(
+                f"the bank of training samples cannot hold {_NEIGHBOURS} neighbours",
+                got=f"max_bytes={max_bytes} for {features.shape[1]} features",
+                expected=f"{4 * _NEIGHBOURS * features.shape[1]} or more",
+                remedy='Pass a larger max_bytes, or reliability="gaussians"',
+            )
         rows = min(len(features), MAX_ROWS, max(1, max_bytes // (4 * features.shape[1])))
         module = cls(kind, features.shape[1], num_classes, rows).to(features.device)
         exact = features.double()
@@ -319,7 +326,7 @@ def _fit_gaussians(module: Reliability, unit: Tensor, labels: Tensor) -> None:
     module.means.copy_(means @ whitening)
 
 
-def _check(features: Tensor, val_features: Tensor, kind: str) -> None:
+def _check(features: Tensor, val_features: Tensor) -> None:
     if len(val_features) < MIN_VALIDATION:
         raise RandomSetError(
             "too few validation samples to fit the reliability",
