@@ -137,6 +137,25 @@ class TestPrediction:
         torch.testing.assert_close(alone.mass, whole.mass, rtol=0, atol=1e-6)
         torch.testing.assert_close(alone.reliability, whole.reliability, rtol=0, atol=1e-6)
 
+    def test_relabelling_commutes(self, trained):
+        """A network whose classes have other numbers gives the same masses to the same sets."""
+        network, _ = trained
+        order = torch.tensor([2, 0, 1])  # class c becomes order[c]
+        budget = network.budget
+        other = rs.RandomSetNetwork(copy.deepcopy(network.backbone), budget).eval()
+        position = {focal: place for place, focal in enumerate(budget.sets)}
+        moved = torch.tensor([position[tuple(sorted(order[list(focal)].tolist()))] for focal in budget.sets])
+        with torch.no_grad():
+            for name in ("weight", "bias"):
+                getattr(other.head.layers[-1], name)[moved] = getattr(network.head.layers[-1], name)
+        other.calibration = network.calibration
+        first, (inputs, labels), (val, targets) = copy.deepcopy(network), blobs(600), blobs(200, 1)
+        first.fit_reliability((inputs, labels), (val, targets))
+        other.fit_reliability((inputs, order[labels]), (val, order[targets]))
+        found, expected = other.predict(self.INPUTS), first.predict(self.INPUTS)
+        torch.testing.assert_close(found.reliability, expected.reliability, rtol=0, atol=1e-4)
+        torch.testing.assert_close(found.mass[:, moved], expected.mass, rtol=0, atol=1e-4)
+
     def test_streams(self, trained):
         """Batches are read once, for fitting as for predicting."""
         network, _ = trained
