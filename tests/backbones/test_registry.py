@@ -59,5 +59,5 @@ def test_build_limits():
 @pytest.mark.parametrize("name", ["hf:model", "timm:resnet18"])
 def test_only_hugging_face_has_the_features_of_a_classifier(name):
     options = {"config": {"model_type": "bert"}} if name.startswith("hf") else {}
-    with pytest.raises(FileFormatError, match="invalid backbone specification.*classifier"):
+    with pytest.raises(FileFormatError, match=r"invalid backbone specification.*classifier"):
         check_spec({"name": name, "options": {**options, "classifier": "yes"}})
