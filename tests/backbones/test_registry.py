@@ -54,3 +54,10 @@ def test_build_limits():
     with pytest.raises(FileFormatError, match="does not match its weights"), build_limits(weights):
         nn.Linear(10_000, 10_000, device="meta")
     nn.Linear(10_000, 10_000, device="meta")  # the limit ends with the block
+
+
+@pytest.mark.parametrize("name", ["hf:model", "timm:resnet18"])
+def test_only_hugging_face_has_the_features_of_a_classifier(name):
+    options = {"config": {"model_type": "bert"}} if name.startswith("hf") else {}
+    with pytest.raises(FileFormatError, match=r"invalid backbone specification.*classifier"):
+        check_spec({"name": name, "options": {**options, "classifier": "yes"}})

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,11 +10,13 @@ import torch
 
 import randomset as rs
 from randomset import backbones
+from randomset.backbones.hugging_face import load_tokenizer, tokenize
 from randomset.data import load_source
-from randomset.errors import FileFormatError, RandomSetError
+from randomset.errors import FileFormatError, LabelError, RandomSetError
 from randomset.models import Softmax, load
 from tests.commands import run, run_here
 from tests.serving.conftest import served
+from tests.texts import WORDS, documents, tiny_bert
 
 
 @pytest.fixture(scope="module")
@@ -136,7 +139,14 @@ class TestMistakes:
         [
             (("model",), "no source was given; expected labelled data"),
             (("nothing", "three.npz"), "no such classifier; got nothing"),
-            (("timm:resnet50", "three.npz"), "returns features, not the logits of your classes"),
+            (("timm:resnet50", "three.npz"), "pip install 'randomset[vision]'"),
+            (("timm:resnet50",), "no source was given; got timm:resnet50"),
+            (
+                ("bert:resnet50", "three.npz"),
+                "no such classifier; got bert:resnet50; expected the run folder",
+            ),
+            (("three.npz", "three.npz"), "file of weights does not say which network they belong to"),
+            (("model", "three.npz", "--size", "8"), "weights and size are those of a network by name"),
             (("model", "four.npz"), "the data contain an unknown class; got d"),
             (("model", "three.npz", "--reliability", "magic"), "unknown kind of reliability; got magic"),
             (("model", "three.npz", "--validation", "-1"), "validation is out of range"),
@@ -178,3 +188,97 @@ def test_what_is_missing_comes_first(tmp_path, monkeypatch):
     (tmp_path / "here").mkdir()
     with pytest.raises(RandomSetError, match="needs a reliability; got none"):
         rs.Run.wrap("here", "new", reliability="none")
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory):
+    """A Hugging Face classifier of texts in a folder, and texts with its own labels."""
+    from transformers import BertConfig, BertForSequenceClassification
+
+    folder = tiny_bert(tmp_path_factory.mktemp("texts") / "bert")
+    config = BertConfig.from_pretrained(folder, num_labels=3, id2label=dict(enumerate(WORDS[:3])))
+    config.initializer_range = 0.5
+    torch.manual_seed(0)
+    classifier = BertForSequenceClassification(config).eval()
+    texts, _ = documents(300)
+    texts = sorted(set(texts))
+    tokens = tokenize(texts, load_tokenizer(folder), 32)
+    with torch.no_grad():
+        logits = classifier(input_ids=tokens.clamp_min(0), attention_mask=(tokens >= 0).long()).logits
+        classifier.classifier.bias.sub_(logits.mean(0))  # so that every class occurs
+        labels = (logits - logits.mean(0)).argmax(1)
+    classifier.save_pretrained(folder)
+    rows = [f"{text},{WORDS[label]}" for text, label in zip(texts, labels.tolist(), strict=True)]
+    (folder.parent / "texts.csv").write_text("\n".join(["text,label", *rows]) + "\n")
+    return folder.parent, texts, labels
+
+
+@pytest.mark.slow
+class TestHuggingFace:
+    @pytest.mark.parametrize("name", ["hf:bert", "bert"])
+    def test_texts(self, encoder, monkeypatch, name):
+        folder, texts, labels = encoder
+        monkeypatch.chdir(folder)
+        wrapped = rs.Run.wrap(name, f"run-{name[:2]}", "texts.csv", validation=50)
+        assert wrapped.model.classes == tuple(WORDS[:3])
+        tokens = tokenize(texts, load_tokenizer(folder / "bert"), 32)
+        assert torch.equal(wrapped.model.predict(tokens).labels, labels)
+        assert wrapped.evaluate(sweeps=False, timing=False)["test"]["accuracy"] == 1
+        again = load(folder / f"run-{name[:2]}")  # rebuilt from the file alone
+        assert torch.equal(again.predict(tokens).probabilities, wrapped.model.predict(tokens).probabilities)
+
+    def test_the_commands(self, encoder):
+        folder, *_ = encoder
+        out = run("wrap", "hf:bert", "texts.csv", "--out", "commands", "--validation", 50, cwd=folder)
+        assert out.returncode == 0, out.stderr
+        out = run("predict", "commands", "texts.csv", cwd=folder)
+        assert out.returncode == 0, out.stderr
+        out = run("export", "commands", cwd=folder)
+        assert out.returncode == 0, out.stderr
+        assert float(out.stdout.split("within ")[1].split()[0]) < 1e-5
+
+    def test_images(self, tmp_path):
+        from transformers import ViTConfig, ViTForImageClassification
+
+        sizes: Any = {
+            "hidden_size": 16,
+            "num_hidden_layers": 1,
+            "num_attention_heads": 2,
+            "intermediate_size": 16,
+        }
+        torch.manual_seed(0)
+        names = [f"kind {place}" for place in range(3)]
+        named = dict(enumerate(names))
+        config = ViTConfig(image_size=16, patch_size=4, num_channels=3, id2label=named, **sizes)
+        classifier = ViTForImageClassification(config).eval()
+        images = torch.randint(0, 256, (120, 3, 16, 16), generator=torch.Generator().manual_seed(0)).byte()
+        with torch.no_grad():
+            logits = classifier(images / 127.5 - 1).logits
+            classifier.classifier.bias.sub_(logits.mean(0))
+            labels = (logits - logits.mean(0)).argmax(1)
+        classifier.save_pretrained(tmp_path / "vit")
+        np.savez(tmp_path / "images.npz", images=images, labels=labels, classes=names)
+        found = rs.Run.wrap(
+            f"hf:{tmp_path / 'vit'}", tmp_path / "run", tmp_path / "images.npz", validation=30
+        )
+        assert torch.equal(load(tmp_path / "run").predict(images).labels, labels)
+        assert found.model.classes == tuple(names)
+
+    def test_mistakes(self, encoder, tmp_path, monkeypatch):
+        folder, *_ = encoder
+        monkeypatch.chdir(folder)
+        (folder / "topics.csv").write_text("text,label\ncats purr,cats\nfish swim,fish\n")
+        with pytest.raises(
+            LabelError, match=r"unknown class; got fish in topics; expected .*cats, dogs, birds"
+        ):
+            rs.Run.wrap("hf:bert", "new", "topics.csv")
+        tiny_bert(tmp_path / "encoder")
+        with pytest.raises(
+            FileFormatError, match=r"different architecture; got .*missing \(.*classifier.bias"
+        ):
+            rs.Run.wrap(f"hf:{tmp_path / 'encoder'}", "new", "texts.csv")
+        with pytest.raises(RandomSetError, match="no source was given; got hf:bert"):
+            rs.Run.wrap("hf:bert", "new")
+        with pytest.raises(RandomSetError, match="the network takes texts; got digits with images"):
+            rs.Run.wrap("hf:bert", "new", "digits")
+        assert not any((folder / "new").glob("*[!.lock]"))

@@ -9,7 +9,12 @@ from torch import nn
 from randomset import Budget, RandomSet, RandomSetNetwork
 from randomset.errors import FileFormatError, RandomSetError, ShapeError
 from randomset.models import Reliability, load
-from randomset.models.reliability import check_reliability, reliability_from_spec, stratified
+from randomset.models.reliability import (
+    _nearest_mean,
+    check_reliability,
+    reliability_from_spec,
+    stratified,
+)
 
 KINDS = ("auto", "neighbours", "gaussians")
 
@@ -58,7 +63,7 @@ class TestKinds:
         relabelled = other(held_out, probabilities(held_out)[:, order])
         assert torch.allclose(relabelled, fitted(kind)(held_out, probabilities(held_out)), atol=1e-5)
 
-    def test_compiled_shapes_and_precisions(self, kind):
+    def test_precisions(self, kind):
         module, (known, _) = fitted(kind), blobs(9, 2)
         exact = module(known.double(), probabilities(known).double())
         assert exact.dtype == torch.float64
@@ -118,6 +123,35 @@ def test_the_distance_to_the_tenth_neighbour_and_to_the_nearest_mean():
     means = torch.cdist(unit @ module.whitening, module.means).amin(1)
     assert torch.allclose(found[:, 1], means, atol=1e-3)
     assert torch.allclose(found[:, 2], ((known - module.centre) / module.scale).norm(dim=1).log(), atol=1e-5)
+
+
+def test_the_distance_to_means_does_not_depend_on_how_it_is_computed():
+    draw = torch.Generator().manual_seed(0)
+    points, means = (20 * torch.randn(n, 128, generator=draw, dtype=torch.float64) for n in (50, 90))
+    exact = torch.cdist(points, means).amin(1, keepdim=True)
+    for count in (1, 50):  # one way for few pairs, another one for many
+        found = _nearest_mean(points[:count].float(), means.float())
+        torch.testing.assert_close(found.double(), exact[:count], rtol=1e-5, atol=0)
+
+
+def test_weakening_is_widening_and_discounting():
+    """The shorter way through dense tables agrees with the general one, for one sample and for many."""
+    budget = Budget.from_sets([{0, 1}, {1, 2}, {0, 1, 2}, {2, 3, 4}], 6)
+    draw = torch.Generator().manual_seed(0)
+    mass = torch.rand(2000, len(budget) + 1, generator=draw).square()
+    answer = RandomSet.from_mass(mass / mass.sum(1, keepdim=True), budget.with_universal_set())
+    share, r = torch.rand(2000, generator=draw), torch.rand(2000, generator=draw)
+    expected = answer.widen(share).discount(r)
+    found = answer.weaken(share, r, 0.7)
+    torch.testing.assert_close(found.mass, expected.mass, rtol=0, atol=1e-6)
+    torch.testing.assert_close(found.pignistic, expected.pignistic, rtol=0, atol=1e-6)
+    assert torch.equal(found.labels, answer.labels)
+    assert torch.equal(found.reliability, r)
+    assert found.familiar_from == pytest.approx(0.7)
+    for row in range(20):
+        alone = answer[row : row + 1].weaken(share[row : row + 1], r[row : row + 1], 0.7)
+        torch.testing.assert_close(alone.mass, expected.mass[row : row + 1], rtol=0, atol=1e-6)
+        torch.testing.assert_close(alone.pignistic[0], expected.pignistic[row], rtol=0, atol=1e-6)
 
 
 def test_the_bank_has_a_size():
@@ -208,6 +242,9 @@ class TestErrors:
             Reliability.fit(torch.ones(60, 8), labels, features, **arguments)
         with pytest.raises(RandomSetError, match="training samples are not finite"):
             Reliability.fit(features / 0, labels, features, **arguments)
+        with pytest.raises(RandomSetError, match=r"cannot hold 10 neighbours; got max_bytes=100 for 8 feat"):
+            Reliability.fit(features, labels, features, max_bytes=100, **arguments)
+        assert len(Reliability.fit(features, labels, features, max_bytes=320, **arguments).bank) == 10
         with pytest.raises(ShapeError, match="wrong shape"):
             fitted()(features[:, :4], features)
         with pytest.raises(RandomSetError, match=r"unknown kind.*got far"):

@@ -1,11 +1,15 @@
 """Fitting a reliability keeps the likelihood of known inputs, and discounts unknown ones."""
 
+import copy
+import shutil
+
 import pytest
 import torch
 from torch import nn
 
 import randomset as rs
 from randomset.errors import LabelError, RandomSetError
+from randomset.models import load
 from randomset.models.reliability_fitting import Reservoir
 from randomset.models.temperature import measured
 from tests.models.test_reliability import blobs
@@ -119,6 +123,78 @@ def test_few_samples_make_wide_intervals():
         width[samples] = network.reliability
     assert width[30].imprecision.tolist() == [1, 1, 1]  # 10 / √10 > 1
     assert width[3000].imprecision.mean().item() == pytest.approx(10 / 1000**0.5, rel=0.05)
+
+
+class TestPrediction:
+    """What `predict` returns does not depend on how inputs come, or on how the network is run."""
+
+    INPUTS = torch.cat([blobs(30, 3)[0], 20 * blobs(30, 4)[0]])
+
+    def test_one_at_a_time_as_in_a_batch(self, trained):
+        network, _ = trained
+        whole = network.predict(self.INPUTS)
+        alone = rs.RandomSet.concatenate([network.predict(x[None]) for x in self.INPUTS])
+        torch.testing.assert_close(alone.mass, whole.mass, rtol=0, atol=1e-6)
+        torch.testing.assert_close(alone.reliability, whole.reliability, rtol=0, atol=1e-6)
+
+    def test_relabelling_commutes(self, trained):
+        """A network whose classes have other numbers gives the same masses to the same sets."""
+        network, _ = trained
+        order = torch.tensor([2, 0, 1])  # class c becomes order[c]
+        budget = network.budget
+        other = rs.RandomSetNetwork(copy.deepcopy(network.backbone), budget).eval()
+        position = {focal: place for place, focal in enumerate(budget.sets)}
+        moved = torch.tensor([position[tuple(sorted(order[list(focal)].tolist()))] for focal in budget.sets])
+        with torch.no_grad():
+            for name in ("weight", "bias"):
+                getattr(other.head.layers[-1], name)[moved] = getattr(network.head.layers[-1], name)
+        other.calibration = network.calibration
+        first, (inputs, labels), (val, targets) = copy.deepcopy(network), blobs(600), blobs(200, 1)
+        first.fit_reliability((inputs, labels), (val, targets))
+        other.fit_reliability((inputs, order[labels]), (val, order[targets]))
+        found, expected = other.predict(self.INPUTS), first.predict(self.INPUTS)
+        torch.testing.assert_close(found.reliability, expected.reliability, rtol=0, atol=1e-4)
+        torch.testing.assert_close(found.mass[:, moved], expected.mass, rtol=0, atol=1e-4)
+
+    def test_streams(self, trained):
+        """Batches are read once, for fitting as for predicting."""
+        network, _ = trained
+        expected = network.predict(self.INPUTS)
+        found = network.predict(iter(self.INPUTS.split(7)))
+        torch.testing.assert_close(found.mass, expected.mass, rtol=0, atol=1e-6)
+        inputs, labels = blobs(600)
+        again = copy.deepcopy(network)
+        stream = zip(inputs.split(50), labels.split(50), strict=True)
+        again.fit_reliability(stream, (pair for pair in [blobs(200, 1)]))
+        found = again.predict(self.INPUTS)
+        torch.testing.assert_close(found.reliability, expected.reliability, rtol=0, atol=1e-5)
+
+    @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+    def test_half_precision(self, trained, dtype, tmp_path):
+        network, _ = trained
+        half = copy.deepcopy(network).to(dtype)
+        answer, expected = half.predict(self.INPUTS), network.predict(self.INPUTS)
+        assert answer.mass.dtype == torch.float32
+        assert (answer.familiar == expected.familiar).float().mean() > 0.9
+        assert answer.mass[30:, -1].min() > 0.9
+        assert (answer.mass - expected.mass).abs().mean() < 0.01
+        half.save(tmp_path)
+        again = load(tmp_path, backbone=nn.Sequential(nn.Linear(8, 32), nn.ReLU()))
+        assert torch.equal(again.predict(self.INPUTS).mass, answer.mass)
+
+    @pytest.mark.slow
+    @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
+    def test_compiled(self, trained):
+        network, _ = trained
+
+        def prediction(inputs):
+            answer = network.predict_batch(inputs)
+            return answer.mass, answer.pignistic, answer.reliability, answer.familiar
+
+        with torch.no_grad():
+            found = torch.compile(prediction, fullgraph=True)(self.INPUTS)
+            for got, want in zip(found, prediction(self.INPUTS), strict=True):
+                torch.testing.assert_close(got, want, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("outliers", [1, 2, 5])

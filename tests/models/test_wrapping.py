@@ -120,6 +120,32 @@ def test_all_kinds_of_data(pair):
         assert torch.allclose(again.predict(TEST[0]).mass, expected, atol=1e-4)
 
 
+class TestDataModules:
+    @staticmethod
+    def module(**loaders):
+        lightning = pytest.importorskip("lightning")
+        return type("Digits", (lightning.LightningDataModule,), loaders)()
+
+    def test_loaders_of_a_data_module(self, pair):
+        classifier, network = pair
+        held_out: dict[str, Any] = {}
+        module = self.module(
+            setup=lambda self, stage: held_out.update(val=DataLoader(TensorDataset(*VAL), 64)),
+            train_dataloader=lambda self: DataLoader(TensorDataset(*TRAIN), 64),
+            val_dataloader=lambda self: held_out["val"],
+        )
+        again = rs.wrap(classifier, module)
+        expected = network.predict(TEST[0]).mass
+        assert torch.allclose(again.predict(TEST[0]).mass, expected, atol=1e-4)
+        with pytest.raises(RandomSetError, match="validation data given twice; got a data module and val"):
+            rs.wrap(classifier, module, VAL)
+
+    def test_without_validation_data(self, pair):
+        module = self.module(train_dataloader=lambda self: DataLoader(TensorDataset(*TRAIN), 64))
+        with pytest.raises(RandomSetError, match="the data module has no validation data; got Digits"):
+            rs.wrap(pair[0], module)
+
+
 def test_inputs_and_classes_are_noted(pair):
     classifier, network = pair
     assert network.input_spec.shape == (64,)

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from statistics import median
 
 import pytest
 import torch
@@ -40,6 +41,8 @@ answer = {
     "temperature": report.calibration.temperature,
     "samples": report.calibration.samples,
     "weight": network.head.layers[0].weight.flatten().tolist(),
+    "reliability": network.predict(torch.cat((x[600:650], 30 * x[650:700]))).reliability.tolist(),
+    "familiar_from": report.reliability.familiar_from,
 }
 rank = os.environ.get("RANK", "0")
 json.dump(answer, open(f"{out}-{rank}.json", "w"))
@@ -69,6 +72,10 @@ def test_two_processes_learn_what_one_learns(tmp_path, kind):
     assert first["temperature"] == second["temperature"]
     assert first["weight"] == pytest.approx(alone["weight"], abs=1e-5)
     assert first["temperature"] == pytest.approx(alone["temperature"], rel=1e-2)
+    assert first["reliability"] == second["reliability"]
+    assert first["familiar_from"] == second["familiar_from"]
+    assert first["reliability"] == pytest.approx(alone["reliability"], abs=0.05)
+    assert median(first["reliability"][50:]) < 0.1 < median(first["reliability"][:50])
     assert first["samples"] == alone["samples"] == 101
     for one, two in zip(alone["history"], first["history"], strict=True):
         for name in ("loss", "bce", "M_r", "M_s", "val_loss", "val_accuracy", "val_ece", "learning_rate"):

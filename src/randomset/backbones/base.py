@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +19,7 @@ from randomset.errors import RandomSetError, ShapeError
 __all__ = [
     "Backbone",
     "LibraryBackbone",
+    "LibraryClassifier",
     "PretrainedInputs",
     "check_channels",
     "check_image_size",
@@ -26,6 +27,7 @@ __all__ = [
     "mlp",
     "resnet",
     "small_cnn",
+    "split_classifier",
     "wide_resnet",
     "width_of",
     "with_spec",
@@ -112,6 +114,36 @@ class LibraryBackbone(Backbone):
         if self.auxiliary_features is not None and self.training:
             return output[0], output[1]
         return feature_tensor(output).flatten(1)
+
+
+class LibraryClassifier(NamedTuple):
+    """A trained classifier of another library, split before its last layer."""
+
+    backbone: LibraryBackbone
+    layer: nn.Linear
+    """The layer that outputs the classes."""
+    classes: tuple[str, ...]
+    """The names of the classes in the order of the outputs; empty if the weights do not name them."""
+
+
+def split_classifier(
+    name: str, whole: Tensor, backbone: LibraryBackbone, layer: Any, images: Tensor
+) -> nn.Linear:
+    """Return the last layer if it turns features into the outputs of the `whole` classifier, else raise."""
+    if not isinstance(layer, nn.Linear):
+        raise RandomSetError(
+            "the features of this classifier cannot be reached",
+            got=f"{name}, which ends in {type(layer).__name__}",
+            expected="one nn.Linear that outputs the classes",
+        )
+    found = layer(backbone.eval()(images))
+    if not torch.allclose(found, whole, atol=1e-3 * float(whole.abs().max() + 1e-6)):
+        raise RandomSetError(
+            "the features of this classifier cannot be reached",
+            got=f"{name}, whose outputs are not those of its last layer, {layer}",
+            expected="one nn.Linear that outputs the classes",
+        )
+    return layer
 
 
 def check_channels(name: str, in_channels: int, pretrained: int) -> None:

@@ -14,11 +14,14 @@ from torch import Tensor, nn
 
 from randomset.backbones.base import (
     LibraryBackbone,
+    LibraryClassifier,
     PretrainedInputs,
     check_channels,
     check_image_size,
     check_patch_size,
+    split_classifier,
 )
+from randomset.backbones.surgery import last_linear, replace_with_identity
 from randomset.backbones.weights import (
     check_finite,
     first_line,
@@ -27,12 +30,13 @@ from randomset.backbones.weights import (
     mismatched_weights,
     read_weights,
 )
-from randomset.errors import FileFormatError, LabelError
+from randomset.errors import FileFormatError, LabelError, RandomSetError
 
 __all__ = [
     "PADDING",
     "TokenEncoder",
     "check_config",
+    "classifier_from_hugging_face",
     "config_to_dict",
     "default_image_size",
     "from_hugging_face",
@@ -73,12 +77,71 @@ def from_hugging_face(
     weights: str | os.PathLike[str],
 ) -> LibraryBackbone:
     """Build a Hugging Face encoder for texts or images."""
+    model, settings, inputs = _model(name, in_channels, image_size, config, weights)
+    is_text = _reads_texts(settings)
+    if is_text and isinstance(getattr(model, "pooler", None), nn.Module):
+        model.pooler = None  # tokens are averaged instead
+    width = getattr(settings, "hidden_size", None) or settings.hidden_sizes[-1]
+    if is_text:
+        return LibraryBackbone(TokenEncoder(model), int(width))
+    return LibraryBackbone(model, int(width), settings.num_channels, inputs)
+
+
+def classifier_from_hugging_face(
+    name: str,
+    in_channels: int,
+    image_size: int | None,
+    config: dict[str, Any] | None,
+    weights: str | os.PathLike[str],
+) -> LibraryClassifier:
+    """Build a Hugging Face classifier of texts or images, split before its last layer.
+
+    The layer is untrained if `weights` is "none".
+    """
+    model, settings, inputs = _model(name, in_channels, image_size, config, weights, whole=True)
+    if settings.problem_type == "multi_label_classification":
+        raise RandomSetError(
+            "the classifier predicts several labels", got=f"hf:{name}", expected="one label per input"
+        )
+    last = last_linear(model, num_classes=settings.num_labels)
+    layer: Any = model.get_submodule(last)
+    backbone = LibraryBackbone(model, layer.in_features, getattr(settings, "num_channels", None), inputs)
+    if _reads_texts(settings):
+        backbone.layers, backbone.channels = TokenEncoder(model, mean=False), None
+    if weights == "none":
+        replace_with_identity(model, last)
+        return LibraryClassifier(backbone, layer, ())
+    size = 8 if inputs is None else inputs.size
+    given = torch.ones(2, size).long() if inputs is None else torch.rand(2, settings.num_channels, size, size)
+    with torch.no_grad():
+        outputs = backbone.eval()(given)
+        replace_with_identity(model, last)
+        layer = split_classifier(f"hf:{name}", outputs, backbone, layer, given)
+    names = tuple(str(settings.id2label[place]) for place in range(settings.num_labels))
+    named = any(text != f"LABEL_{place}" for place, text in enumerate(names))
+    return LibraryClassifier(backbone, layer, names if named else ())
+
+
+def _reads_texts(settings: Any) -> bool:
+    return hasattr(settings, "vocab_size") and not hasattr(settings, "num_channels")
+
+
+def _model(
+    name: str,
+    in_channels: int,
+    image_size: int | None,
+    config: dict[str, Any] | None,
+    weights: str | os.PathLike[str],
+    *,
+    whole: bool = False,
+) -> tuple[Any, Any, PretrainedInputs | None]:
+    """Build an encoder, or the `whole` classifier; also return its configuration and its inputs."""
     if config is not None:
         options = {key: value for key, value in config.items() if key != "model_type"}
         settings = import_transformers().AutoConfig.for_model(config["model_type"], **options)
     else:
         settings = _load_config(name)
-    is_text = hasattr(settings, "vocab_size") and not hasattr(settings, "num_channels")
+    is_text = _reads_texts(settings)
     if not is_text and config is None:
         if weights == "none":
             settings.num_channels = in_channels
@@ -89,19 +152,15 @@ def from_hugging_face(
             check_image_size(f"hf:{name}", image_size, getattr(settings, "image_size", None))
     if not is_text:
         check_patch_size(f"hf:{name}", image_size, getattr(settings, "patch_size", None))
+    kind = f"AutoModelFor{'Sequence' if is_text else 'Image'}Classification" if whole else "AutoModel"
+    auto_model = getattr(import_transformers(), kind)
     if weights == "none":
-        model = import_transformers().AutoModel.from_config(settings, trust_remote_code=False)
-    else:
-        model = _load_pretrained(name, settings, weights)
-    if is_text and isinstance(getattr(model, "pooler", None), nn.Module):
-        model.pooler = None  # tokens are averaged instead
-    width = getattr(settings, "hidden_size", None) or settings.hidden_sizes[-1]
+        return auto_model.from_config(settings, trust_remote_code=False), settings, None
+    model = _load_pretrained(name, settings, weights, auto_model)
     if is_text:
-        return LibraryBackbone(TokenEncoder(model), int(width))
-    pretrained_inputs = None
-    if weights != "none":
-        pretrained_inputs = _pretrained_inputs(name, image_size or getattr(settings, "image_size", 224))
-    return LibraryBackbone(model, int(width), settings.num_channels, pretrained_inputs)
+        return model, settings, None
+    inputs = _pretrained_inputs(name, image_size or getattr(settings, "image_size", 224))
+    return model, settings, inputs
 
 
 def default_image_size(name: str) -> int | None:
@@ -114,9 +173,9 @@ def _load_config(name: str) -> Any:
     return load_from_hub(import_transformers().AutoConfig.from_pretrained, name, "config.json")
 
 
-def _load_pretrained(name: str, settings: Any, weights: str | os.PathLike[str]) -> Any:
+def _load_pretrained(name: str, settings: Any, weights: str | os.PathLike[str], auto_model: Any) -> Any:
     """Load a model with weights; raise if any are missing, since transformers would leave these random."""
-    auto_model = import_transformers().AutoModel
+    whole = auto_model.__name__ != "AutoModel"
     options: dict[str, Any] = {"config": settings, "output_loading_info": True}
     origin = f"hf:{name}" if weights == "default" else str(weights)
     with _errors_only():
@@ -129,7 +188,7 @@ def _load_pretrained(name: str, settings: Any, weights: str | os.PathLike[str]) 
                 model, info = model_class.from_pretrained(None, state_dict=state, **options)
             except (RuntimeError, ValueError) as error:
                 raise mismatched_weights(f"{origin}: {first_line(error)}") from None
-    missing = [key for key in info["missing_keys"] if "pooler" not in key]
+    missing = [key for key in info["missing_keys"] if whole or "pooler" not in key]
     if missing:
         raise mismatched_weights(
             origin, f"the tensors of {type(model).__name__}", missing, info["unexpected_keys"]
@@ -210,20 +269,29 @@ class TokenEncoder(nn.Module):
     """Mean over the tokens of a Hugging Face encoder: ids (B × T), padded with −1 → features (B × F).
 
     Columns that are padding in the whole batch are dropped first, so that short texts cost little.
+
+    Args:
+        model: the encoder.
+        mean: whether to average over tokens; a classifier without its last layer yields features itself.
     """
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, *, mean: bool = True) -> None:
         super().__init__()
-        self.model = model
+        self.model, self.mean = model, mean
+        padding = None if mean else getattr(model.config, "pad_token_id", None)
+        self.padding = padding if isinstance(padding, int) else 0
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Return the mean over the tokens of each text."""
+        """Return the features of each text."""
         used = tokens >= 0
         if not torch.compiler.is_compiling():
             longest = max(int(used.sum(1).max()), 1)
             tokens, used = tokens[:, :longest], used[:, :longest]
-        ids = tokens.long().clamp_min(0)
-        states = self.model(input_ids=ids, attention_mask=used.long()).last_hidden_state
+        ids = torch.where(used, tokens.long(), self.padding)
+        output = self.model(input_ids=ids, attention_mask=used.long())
+        if not self.mean:
+            return output.logits
+        states = output.last_hidden_state
         weight = used.to(states.dtype)
         return torch.einsum("btf,bt->bf", states, weight) / weight.sum(1, keepdim=True).clamp_min(1)
 

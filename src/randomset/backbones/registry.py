@@ -20,7 +20,15 @@ from torch.nn.modules.module import (
 
 from randomset._core.checks import is_whole
 from randomset.backbones import hugging_face, vision
-from randomset.backbones.base import Backbone, LibraryBackbone, mlp, resnet, small_cnn, wide_resnet
+from randomset.backbones.base import (
+    Backbone,
+    LibraryBackbone,
+    LibraryClassifier,
+    mlp,
+    resnet,
+    small_cnn,
+    wide_resnet,
+)
 from randomset.backbones.fast_cnn import fast_cnn
 from randomset.backbones.inputs import Standardise
 from randomset.backbones.weights import first_line
@@ -31,6 +39,7 @@ __all__ = [
     "build_limits",
     "check_name",
     "check_spec",
+    "classifier_from_library",
     "default_image_size",
     "from_library",
     "mirrored",
@@ -140,6 +149,7 @@ def from_library(
     image_size: int | None = None,
     config: dict[str, Any] | None = None,
     weights: str | os.PathLike[str] = "none",
+    classifier: bool = False,
 ) -> LibraryBackbone:
     """Build `library:model` without its classifier.
 
@@ -150,6 +160,8 @@ def from_library(
         config: Hugging Face configuration; if given, nothing is looked up.
         weights: "default", the library's published weights, from this machine if available; "none"; or a
             file.
+        classifier: for Hugging Face, whether the features are those before the last layer of its classifier,
+            rather than those of the encoder.
     """
     library, model = _split_name(name)
     builders: dict[str, Callable[..., LibraryBackbone]] = {
@@ -160,14 +172,54 @@ def from_library(
     options: dict[str, Any] = {"in_channels": in_channels, "image_size": image_size}
     if library == "hf":
         options["config"] = config
+    with _library_errors(name, in_channels, image_size):
+        if library == "hf" and classifier:
+            found = hugging_face.classifier_from_hugging_face(model, weights=weights, **options)
+            return _with_spec(found.backbone, name, {**options, "classifier": True})
+        return _with_spec(builders[library](model, weights=weights, **options), name, options)
+
+
+def classifier_from_library(
+    name: str, *, image_size: int | None = None, weights: str | os.PathLike[str] = "default"
+) -> LibraryClassifier:
+    """Build `library:model` with the classifier that its weights include, split before its last layer.
+
+    Args:
+        name: as for `from_library`; of Hugging Face, a model for the classification of texts or images.
+        image_size: height and width of the images; by default, those that the published weights expect.
+        weights: "default", the library's published weights, or a file.
+    """
+    library, model = _split_name(name)
+    if str(weights) == "none":
+        raise RandomSetError(
+            "a classifier without weights is not trained", got=name, expected="default, or a file of weights"
+        )
+    options: dict[str, Any] = {"in_channels": 3, "image_size": image_size}
+    with _library_errors(name, 3, image_size):
+        if library == "hf":
+            found = hugging_face.classifier_from_hugging_face(model, config=None, weights=weights, **options)
+            options |= {"config": None, "classifier": True}
+        else:
+            build = vision.timm_classifier if library == "timm" else vision.torchvision_classifier
+            found = build(model, image_size, weights)
+    return found._replace(backbone=_with_spec(found.backbone, name, options))
+
+
+@contextmanager
+def _library_errors(name: str, in_channels: int, image_size: int | None) -> Iterator[None]:
+    """Turn the errors of a library that cannot build a network into ours."""
     try:
-        backbone = builders[library](model, weights=weights, **options)
-    except (AssertionError, RuntimeError, TypeError, NotImplementedError) as error:  # from the library itself
+        yield
+    except (AssertionError, RuntimeError, TypeError, NotImplementedError) as error:
         size = "" if image_size is None else f" for images of {in_channels} × {image_size} × {image_size}"
         raise RandomSetError(
             "the network cannot be built", got=f"{name}{size}: {first_line(error)}"
         ) from None
-    if library == "hf":
+
+
+def _with_spec(backbone: LibraryBackbone, name: str, options: dict[str, Any]) -> LibraryBackbone:
+    """Note how a backbone was built."""
+    if "config" in options:
         options["config"] = hugging_face.config_to_dict(backbone.layers)
     if backbone.channels is not None:
         options["in_channels"] = backbone.channels  # of the weights; a single channel is repeated
@@ -186,7 +238,7 @@ def check_spec(spec: Any) -> None:
             check_spec(options["backbone"])
         return
     library, _ = _split_name(name)
-    known = {"in_channels", "image_size", *(["config"] if library == "hf" else [])}
+    known = {"in_channels", "image_size", *(["config", "classifier"] if library == "hf" else [])}
     invalid = [key for key in options if key not in known]
     channels, size = options.get("in_channels", 3), options.get("image_size")
     if not is_whole(channels, 1) or channels > _MAX_CHANNELS:
@@ -195,6 +247,8 @@ def check_spec(spec: Any) -> None:
         invalid.append("image_size")
     if library == "hf" and not isinstance(options.get("config"), dict):
         invalid.append("config")
+    if not isinstance(options.get("classifier", False), bool):
+        invalid.append("classifier")
     if invalid:
         raise FileFormatError(
             "invalid backbone specification",

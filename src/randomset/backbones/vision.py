@@ -9,10 +9,18 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from randomset._core.torchvision import timm, torchvision
-from randomset.backbones.base import LibraryBackbone, PretrainedInputs, check_channels, check_patch_size
+from randomset.backbones.base import (
+    LibraryBackbone,
+    LibraryClassifier,
+    PretrainedInputs,
+    check_channels,
+    check_patch_size,
+    split_classifier,
+)
 from randomset.backbones.surgery import last_linear, replace_with_identity
 from randomset.backbones.weights import (
     download_from_hub,
@@ -24,7 +32,14 @@ from randomset.backbones.weights import (
 )
 from randomset.errors import RandomSetError
 
-__all__ = ["check_model", "default_image_size", "from_timm", "from_torchvision"]
+__all__ = [
+    "check_model",
+    "default_image_size",
+    "from_timm",
+    "from_torchvision",
+    "timm_classifier",
+    "torchvision_classifier",
+]
 
 _LITE = "efficientnet-lite0"
 
@@ -59,6 +74,40 @@ def from_timm(
     name: str, in_channels: int, image_size: int | None, weights: str | os.PathLike[str]
 ) -> LibraryBackbone:
     """Build a timm network without its classifier."""
+    model, inputs = _timm_model(name, in_channels, image_size, weights)
+    return _without_classifier(model, in_channels if weights == "none" else 3, inputs)
+
+
+def timm_classifier(name: str, image_size: int | None, weights: str | os.PathLike[str]) -> LibraryClassifier:
+    """Build a timm network with the classifier that its weights include."""
+    model, inputs = _timm_model(name, 3, image_size, weights, whole=True)
+    assert inputs is not None
+    images, layer = torch.rand(2, 3, inputs.size, inputs.size), model.get_classifier()  # type: ignore[operator]
+    with torch.no_grad():
+        outputs = model.eval()(images)
+        backbone = _without_classifier(model, 3, inputs)
+        layer = split_classifier(f"timm:{name}", outputs, backbone, layer, images)
+    names: list[str] = []
+    if weights == "default" and layer.out_features == 1000:  # trained on ImageNet
+        names = importlib.import_module("timm.data").ImageNetInfo().label_names()
+    return LibraryClassifier(backbone, layer, tuple(names))
+
+
+def _without_classifier(model: Any, in_channels: int, inputs: PretrainedInputs | None) -> LibraryBackbone:
+    model.reset_classifier(0)
+    width = getattr(model, "head_hidden_size", None) or model.num_features
+    return LibraryBackbone(model, int(width), in_channels, inputs)
+
+
+def _timm_model(
+    name: str,
+    in_channels: int,
+    image_size: int | None,
+    weights: str | os.PathLike[str],
+    *,
+    whole: bool = False,
+) -> tuple[nn.Module, PretrainedInputs | None]:
+    """Build a timm network with weights, which include those of the classifier if it is the `whole`."""
     library = timm()
     check_model("timm", name)
     if weights != "none":  # trained on colour images
@@ -76,15 +125,17 @@ def from_timm(
     if weights != "none":
         file = _timm_file(name, settings) if weights == "default" else Path(weights)
         state = _adapt_to_timm(model, read_weights(file))
-        remark = load_weights_into(model, state, settings.get("classifier"), str(file))
+        classifier = settings.get("classifier")
+        outputs = state.get(f"{classifier}.bias")
+        if whole and outputs is not None and len(outputs) != model.num_classes:
+            model.reset_classifier(len(outputs))
+        remark = load_weights_into(model, state, None if whole else classifier, str(file))
         mean, std = settings["mean"], settings["std"]
         if _LITE in file.name:  # trained on (x − 127) / 128
             mean, std = (127 / 255,) * 3, (128 / 255,) * 3
         size = image_size or settings["input_size"][-1]
         pretrained_inputs = PretrainedInputs(tuple(mean), tuple(std), size, remark)
-    model.reset_classifier(0)
-    width = getattr(model, "head_hidden_size", None) or model.num_features
-    return LibraryBackbone(model, int(width), in_channels, pretrained_inputs)
+    return model, pretrained_inputs
 
 
 def _timm_file(name: str, settings: dict[str, Any]) -> Path:
@@ -123,6 +174,37 @@ def from_torchvision(
     name: str, in_channels: int, image_size: int | None, weights: str | os.PathLike[str]
 ) -> LibraryBackbone:
     """Build a torchvision network without its classifier."""
+    return _without_layer(*_torchvision_model(name, in_channels, image_size, weights))
+
+
+def torchvision_classifier(
+    name: str, image_size: int | None, weights: str | os.PathLike[str]
+) -> LibraryClassifier:
+    """Build a torchvision network with the classifier that its weights include."""
+    model, last, inputs = _torchvision_model(name, 3, image_size, weights, whole=True)
+    assert inputs is not None
+    images, layer = torch.rand(2, 3, inputs.size, inputs.size), model.get_submodule(last)
+    with torch.no_grad():
+        outputs = model.eval()(images)
+        backbone = _without_layer(model, last, inputs)
+        layer = split_classifier(f"torchvision:{name}", outputs, backbone, layer, images)
+    published = torchvision().models.get_model_weights(name).DEFAULT
+    names = published.meta["categories"] if weights == "default" else ()
+    return LibraryClassifier(backbone, layer, tuple(names))
+
+
+def _torchvision_model(
+    name: str,
+    in_channels: int,
+    image_size: int | None,
+    weights: str | os.PathLike[str],
+    *,
+    whole: bool = False,
+) -> tuple[nn.Module, str, PretrainedInputs | None]:
+    """Build a torchvision network with weights, those of the last layer included if it is the `whole`.
+
+    Also return the name of that layer.
+    """
     models = torchvision().models
     check_model("torchvision", name)
     if in_channels not in (1, 3):
@@ -146,11 +228,20 @@ def from_torchvision(
         default = weights == "default"
         file = download_weights(published.url, f"torchvision:{name}") if default else Path(weights)
         state = _interpolate_positions(model, read_weights(file))
-        remark = load_weights_into(model, state, layer, str(file))
+        outputs = state.get(f"{layer}.bias")
+        if whole and outputs is not None:
+            parent, _, last = layer.rpartition(".")
+            fan_in = model.get_submodule(layer).in_features
+            setattr(model.get_submodule(parent), last, nn.Linear(fan_in, len(outputs)))
+        remark = load_weights_into(model, state, None if whole else layer, str(file))
         transform = published.transforms()
         size = image_size or transform.crop_size[0]
         pretrained_inputs = PretrainedInputs(tuple(transform.mean), tuple(transform.std), size, remark)
-    backbone = LibraryBackbone(model, replace_with_identity(model, layer), 3, pretrained_inputs)
+    return model, layer, pretrained_inputs
+
+
+def _without_layer(model: nn.Module, layer: str, inputs: PretrainedInputs | None) -> LibraryBackbone:
+    backbone = LibraryBackbone(model, replace_with_identity(model, layer), 3, inputs)
     auxiliary = getattr(model, "AuxLogits", None)
     if auxiliary is not None:
         backbone.auxiliary_features = replace_with_identity(model, "AuxLogits.fc")

@@ -22,6 +22,8 @@ from randomset.errors import BudgetError
 __all__ = ["BudgetOperators", "operators_of"]
 
 _MAX_DENSE_CLASSES = 12  # half a megabyte
+_MAX_GAPS = 2**15  # sets times classes times samples
+_MAX_DENSE = 4096  # entries of a matrix of small budgets: sets times classes
 
 
 def operators_of(budget: Budget | BudgetOperators, like: Tensor) -> BudgetOperators:
@@ -85,7 +87,17 @@ class BudgetOperators(nn.Module):
         self.transform = PowerSetTransform(budget) if n <= 20 and 2**n <= 4 * total else None
         self.footprint = 2 * 2**n if self.transform else 0  # numbers per sample: see over_sets
         self._shares: dict[torch.dtype, Tensor] = {}
-        if self.transform and n <= _MAX_DENSE_CLASSES:
+        self._inside: dict[torch.dtype, tuple[Tensor, Tensor]] = {}
+        self.is_small = n * total <= _MAX_DENSE
+        if self.is_small:
+            inside = torch.zeros(total, n, dtype=torch.bool)
+            inside[owner, member] = True
+            beyond = torch.zeros(total, n).masked_fill(~inside, torch.inf)
+            self._inside = {
+                dtype: (beyond.to(dtype), sizes.to(dtype)) for dtype in (torch.float32, torch.float64)
+            }
+            self._outside = {dtype: (~inside).to(dtype) for dtype in (torch.float32, torch.float64)}
+        if self.is_small or (self.transform and n <= _MAX_DENSE_CLASSES):
             shares = torch.zeros(n, total, dtype=torch.float64)
             shares[member, owner] = 1 / sizes[owner].double()
             self._shares = {dtype: shares.to(dtype) for dtype in (torch.float32, torch.float64)}
@@ -156,23 +168,43 @@ class BudgetOperators(nn.Module):
 
         With `shared`, each set first divides its value equally among its classes.
         """
-        if self.transform is None:
-            return self.shares_of_class(x) if shared else self.sets_of_class(x)
         if shared and (shares := self.dense_shares(x)) is not None:
             return shares @ x
+        if self.transform is None:
+            return self.shares_of_class(x) if shared else self.sets_of_class(x)
         x = x / self.sizes.to(x.dtype)[:, None] if shared else x
         return self.transform.sum_per_class(self.transform.all_sets(x))
 
     def dense_shares(self, x: Tensor) -> Tensor | None:
         """Return the matrix of 1 / |A| for each class in each set A, (N × |O|), if it is the fastest way.
 
-        That is the case on the CPU for dense budgets of few classes. None otherwise, when compiling or
-        exporting, and if matrix products are set to a reduced precision.
+        That is the case on the CPU for small budgets, and for dense ones of few classes. None otherwise, when
+        compiling or exporting, and if matrix products are set to a reduced precision.
         """
         shares = self._shares.get(x.dtype)
         if shares is None or x.device.type != "cpu" or torch.compiler.is_compiling():
             return None
         return shares if _products_are_exact() else None
+
+    def gaps(self, p: Tensor) -> Tensor | None:
+        """Return |A| max(0, min_{c ∈ A} p(c) − max_{c ∉ A} p(c)) for each set: (…, N) → (…, |O|).
+
+        None for budgets or batches that are not small, where comparing every set with every class would be
+        slow, elsewhere than on the CPU, and when compiling or exporting.
+        """
+        tables = self._inside.get(p.dtype)
+        if (
+            tables is None
+            or p.device.type != "cpu"
+            or torch.compiler.is_compiling()
+            or p.numel() * len(self.budget) > _MAX_GAPS
+            or (torch.is_grad_enabled() and p.requires_grad)
+        ):
+            return None
+        beyond, sizes = tables
+        each = p.unsqueeze(-2)
+        lowest, highest = (each + beyond).amin(-1), (each * self._outside[p.dtype]).amax(-1)
+        return (lowest - highest).clamp_min_(0).mul_(sizes)
 
     def sum_per_set(self, x: Tensor) -> Tensor:
         """Sum over the classes of each set: (N, R) → (|O|, R)."""

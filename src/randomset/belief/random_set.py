@@ -253,6 +253,22 @@ class RandomSet(BeliefFunctions):
         least = transforms.least_committed_mass(self.pignistic, self._family)
         return self.with_mass(torch.lerp(self.mass, least, weight), self._reliability)
 
+    def weaken(self, share: Tensor, reliability: Tensor, familiar_from: float | Tensor) -> RandomSet:
+        """Widen by a share, then discount by a reliability in [0, 1], which is not checked.
+
+        BetP' = r BetP + (1 − r) / N is computed from that of this random set, which is faster.
+        """
+        pignistic = self.pignistic
+        least = transforms.least_committed_mass(pignistic, self._family)
+        factor = reliability.to(pignistic.dtype).unsqueeze(-1)
+        rest = 1 - factor
+        mass = torch.lerp(self.mass, least, share.to(least.dtype).unsqueeze(-1)) * factor
+        mass[..., -1:].add_(rest)
+        total = factor if self._reliability is None else self._reliability.unsqueeze(-1) * factor
+        answer = self.with_mass(mass, total.squeeze(-1), familiar_from)
+        answer.__dict__["pignistic"] = pignistic * factor + rest / pignistic.shape[-1]
+        return answer
+
     def with_mass(
         self, mass: Tensor, reliability: Tensor | None = None, familiar_from: float | Tensor | None = None
     ) -> RandomSet:

@@ -17,7 +17,7 @@ from torch import Tensor
 from randomset._core.checks import Members
 from randomset.belief.budget import Budget
 from randomset.belief.operators import BudgetOperators, operators_of
-from randomset.belief.sums import over_sets
+from randomset.belief.sums import over_sets, product_over_sets
 from randomset.errors import InvalidBeliefError, LabelError, RandomSetError, ShapeError, in_sample
 
 __all__ = [
@@ -103,6 +103,11 @@ def least_committed_mass(probabilities: Tensor, budget: Budget | BudgetOperators
     operators = operators_of(budget, probabilities).complete
     count = operators.budget.num_classes
     check_last(probabilities, count, "probabilities", "one per class")
+    mass = operators.gaps(probabilities)
+    if mass is not None and (shares := operators.dense_shares(mass)) is not None:
+        rest = (probabilities - product_over_sets(shares, mass)).clamp_min_(0)
+        mass[..., :count].add_(rest)
+        return mass
     ranked, order = probabilities.sort(-1, descending=True)
     steps = ranked - torch.nn.functional.pad(ranked[..., 1:], (0, 1))
     # A set has the likeliest classes if their ranks 0, 1, … sum to the smallest possible number.

@@ -18,7 +18,8 @@ def wrap(
         str,
         typer.Argument(
             metavar="CLASSIFIER",
-            help="the run folder of a softmax network, or another folder with its model.safetensors",
+            help="the run folder of a softmax network, its model.safetensors, or a trained classifier by "
+            "name: timm:MODEL, torchvision:MODEL, hf:MODEL or hf:FOLDER",
         ),
     ],
     source: Annotated[
@@ -29,6 +30,14 @@ def wrap(
         ),
     ] = "",
     out: Annotated[Path, typer.Option(help="the run folder to write")] = Path("wrapped"),
+    weights: Annotated[
+        str,
+        typer.Option(help="for a classifier by name: default, the published weights, or a file"),
+    ] = "default",
+    size: Annotated[
+        int | None,
+        typer.Option(help="for a classifier by name: size of its images; default: that of the weights"),
+    ] = None,
     reliability: Annotated[
         str, typer.Option(help="how to recognise inputs unlike the data: auto, neighbours or gaussians")
     ] = "auto",
@@ -60,8 +69,9 @@ def wrap(
         check_seed(seed)
         split["seed"] = seed
     columns = {"label_column": label_column, "text_column": text_column}
+    network = {"weights": weights, "size": size}
     run = Run.wrap(
-        classifier, out, source or None, reliability=reliability, strict=strict, **columns, **split
+        classifier, out, source or None, reliability=reliability, strict=strict, **network, **columns, **split
     )
     threshold = run.threshold
     if threshold is not None:

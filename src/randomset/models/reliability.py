@@ -41,6 +41,7 @@ _SHRINKAGE = 0.01  # of the covariance towards a multiple of the identity
 _SLOPE = 2.0
 _LENGTH = 1.0  # weight of a length beyond its 95 % quantile
 _MAX_DEVIATIONS = 10.0  # of a standardised feature of a training sample
+_DIRECT = 4096  # pairs of points and means whose distances are computed without a matrix product
 _LOWEST = 1e-3  # the smallest r: below it, rounding would change the order of the classes
 _CERTAIN = 1e-6  # a smaller probability of an error counts as this one
 
@@ -140,27 +141,33 @@ class Reliability(nn.Module):
                 got=str(tuple(features.shape)),
                 expected=f"(B, {self.in_features})",
             )
-        exact = torch.float64 if features.dtype == torch.float64 else torch.float32
-        standard = (features.to(exact) - self.centre.to(exact)) / self.scale.to(exact)
+        if self.centre.dtype != torch.float32 or features.dtype == torch.float64:
+            exact = torch.float64 if features.dtype == torch.float64 else torch.float32
+            centre, scale, bank, whitening, means = (part.to(exact) for part in self._learned)
+        else:
+            exact, (centre, scale, bank, whitening, means) = torch.float32, self._learned
+        standard = (features.to(exact) - centre) / scale
         length = standard.norm(dim=-1, keepdim=True).clamp_min(1e-12)
         unit = standard / length
         columns = []
-        if len(self.bank):
-            nearest = (unit @ self.bank.to(exact).T).topk(min(_NEIGHBOURS, len(self.bank)), -1).values
-            columns.append((2 - 2 * nearest[..., -1]).clamp_min(0).sqrt())
-        if len(self.means):
-            columns.append(_nearest_mean(unit @ self.whitening.to(exact), self.means.to(exact)))
-        return torch.stack([*columns, length.squeeze(-1).log()], -1)
+        if len(bank):
+            nearest = (unit @ bank.T).topk(min(_NEIGHBOURS, len(bank)), -1).values[..., -1:]
+            columns.append((2 - 2 * nearest).clamp_min(0).sqrt())
+        if len(means):
+            columns.append(_nearest_mean(unit @ whitening, means))
+        return torch.cat([*columns, length.log()], -1)
 
     def doubt(self, distances: Tensor, probabilities: Tensor) -> Tensor:
         """Return the doubt (B) about predictions, from distances (B × J) and probabilities (B × N)."""
+        confidence, labels = probabilities.to(distances.dtype).max(-1)
+        return self._doubt(distances, confidence) - self.support.to(distances.dtype)[labels]
+
+    def _doubt(self, distances: Tensor, confidence: Tensor) -> Tensor:
+        """Return the doubt (B) about a class with as many samples as others, of which max BetP is given."""
         z = (distances - self.median.to(distances.dtype)) / self.spread.to(distances.dtype)
         strange = z[..., :-1].clamp_min(0).sum(-1) + _LENGTH * (z[..., -1] - 1).clamp_min(0).square()
-        confidence, labels = probabilities.to(distances.dtype).max(-1)
         error = (1 - confidence).clamp(_CERTAIN, 0.5)
-        return (
-            _SLOPE * strange + (4 * error * (1 - error)).log() / 2 - self.support.to(distances.dtype)[labels]
-        )
+        return _SLOPE * strange + (4 * error * (1 - error)).log() / 2
 
     def reliability_at(self, doubt: Tensor, offset: float | None = None) -> Tensor:
         """Return r (B) for a doubt (B) about a class with many samples, by default with the own offset."""
@@ -169,14 +176,26 @@ class Reliability(nn.Module):
 
     def forward(self, features: Tensor, probabilities: Tensor) -> Tensor:
         """Return r (B) for features (B × F) and class probabilities (B × N)."""
-        r = self.reliability_at(self.doubt(self.distances(features), probabilities))
-        return r * self.evidence.to(r.dtype)[probabilities.argmax(-1)]
+        return self._reliability_and_share(features, *probabilities.max(-1))[0]
 
     def weaken(self, answer: RandomSet, features: Tensor) -> RandomSet:
         """Widen and discount the predictions for features (B × F)."""
-        reliability = self(features, answer.pignistic)
-        share = self.imprecision.to(answer.mass.dtype)[answer.labels]
-        return answer.widen(share).discount(reliability, self.familiar_from)
+        reliability, share = self._reliability_and_share(features, answer.confidence, answer.labels)
+        return answer.weaken(share, reliability, self.familiar_from)
+
+    def _reliability_and_share(
+        self, features: Tensor, confidence: Tensor, labels: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Return r (B) and κ (B) for features (B × F), and the confidences and labels of predictions."""
+        distances = self.distances(features)
+        constants = torch.stack([self.support, self.evidence, self.imprecision], -1).to(distances.dtype)
+        support, evidence, share = nn.functional.embedding(labels, constants).unbind(-1)
+        r = self.reliability_at(self._doubt(distances, confidence.to(distances.dtype)) - support)
+        return r * evidence, share
+
+    @property
+    def _learned(self) -> tuple[Tensor, ...]:
+        return self.centre, self.scale, self.bank, self.whitening, self.means
 
     # -- fitting --------------------------------------------------------------------------------
 
@@ -197,7 +216,14 @@ class Reliability(nn.Module):
         The offset is such that every validation sample has r > 0.98; `fit_reliability` lowers it as far as
         their likelihood and calibration allow.
         """
-        _check(features, val_features, kind)
+        _check(features, val_features)
+        if "neighbours" in _PARTS[kind] and max_bytes < 4 * _NEIGHBOURS * features.shape[1]:
+            raise RandomSetError(
+                f"the bank of training samples cannot hold {_NEIGHBOURS} neighbours",
+                got=f"max_bytes={max_bytes} for {features.shape[1]} features",
+                expected=f"{4 * _NEIGHBOURS * features.shape[1]} or more",
+                remedy='Pass a larger max_bytes, or reliability="gaussians"',
+            )
         rows = min(len(features), MAX_ROWS, max(1, max_bytes // (4 * features.shape[1])))
         module = cls(kind, features.shape[1], num_classes, rows).to(features.device)
         exact = features.double()
@@ -277,9 +303,11 @@ def stratified(labels: Tensor, rows: int) -> Tensor:
 
 
 def _nearest_mean(points: Tensor, means: Tensor) -> Tensor:
-    """Return the distance of points (B × F) to the nearest of some means (N × F)."""
+    """Return the distance of points (B × F) to the nearest of some means (N × F), as a column (B × 1)."""
+    if not torch.compiler.is_compiling() and len(points) * len(means) <= _DIRECT:
+        return torch.cdist(points, means, compute_mode="donot_use_mm_for_euclid_dist").amin(-1, keepdim=True)
     squares = points.square().sum(-1, keepdim=True) - 2 * points @ means.T + means.square().sum(-1)
-    return squares.amin(-1).clamp_min(0).sqrt()
+    return squares.amin(-1, keepdim=True).clamp_min(0).sqrt()
 
 
 def _fit_gaussians(module: Reliability, unit: Tensor, labels: Tensor) -> None:
@@ -298,7 +326,7 @@ def _fit_gaussians(module: Reliability, unit: Tensor, labels: Tensor) -> None:
     module.means.copy_(means @ whitening)
 
 
-def _check(features: Tensor, val_features: Tensor, kind: str) -> None:
+def _check(features: Tensor, val_features: Tensor) -> None:
     if len(val_features) < MIN_VALIDATION:
         raise RandomSetError(
             "too few validation samples to fit the reliability",

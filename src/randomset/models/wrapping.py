@@ -52,8 +52,8 @@ def wrap(
         classifier: a module that ends in a linear layer and returns logits, such as a model of torchvision,
             timm or Hugging Face; a `Softmax`; or a fitted scikit-learn estimator with `predict_proba`, whose
             inputs are its features.
-        train: the classifier's training data: a data set, a loader, or a pair of tensors; for an estimator,
-            also arrays X and y.
+        train: the classifier's training data: a data set, a loader, a Lightning data module, which brings the
+            validation data, or a pair of tensors; for an estimator, also arrays X and y.
         val: labelled data that the classifier was not trained on, 20 samples or more.
         classes: the names of the classes in label order; by default those of the classifier or of `train`.
         layer: the name of the last linear layer, if it is ambiguous.
@@ -73,6 +73,8 @@ def wrap(
     >>> bool(network.predict(torch.full((1, 2), 100.0)).mass[0, -1] > 0.9)  # Θ: unlike the training data
     True
     """
+    if hasattr(train, "train_dataloader"):
+        train, val = _from_module(train, val)
     if val is None:
         raise RandomSetError(
             "no validation data given",
@@ -104,6 +106,22 @@ def wrap(
         spec = seen.spec.scaled() if isinstance(network.preprocess, Standardise) else seen.spec
         network.notes |= {**spec.to_notes(), "classes": list(network.classes)}
     return network
+
+
+def _from_module(module: Any, val: Any) -> tuple[Any, Any]:
+    """Return the training and validation loaders of a Lightning data module."""
+    if val is not None:
+        raise RandomSetError(
+            "validation data given twice", got="a data module and val", expected="only the data module"
+        )
+    own = getattr(type(module), "val_dataloader", None)
+    if own is None or own.__module__.startswith(("lightning.", "pytorch_lightning.")):  # not overridden
+        raise RandomSetError(
+            "the data module has no validation data", got=type(module).__name__, expected="a val_dataloader"
+        )
+    module.prepare_data()
+    module.setup("fit")
+    return module.train_dataloader(), module.val_dataloader()
 
 
 class _Checked:

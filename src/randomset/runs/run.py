@@ -96,17 +96,20 @@ class Run:
         that it was not trained on.
 
         Args:
-            classifier: the run of a softmax network, or another folder with a model.safetensors.
+            classifier: the run of a softmax network; another model.safetensors, or its folder; or a
+                classifier of another library by name, such as "torchvision:resnet18" or "timm:resnet18", or
+                "hf:" with a name or a folder.
             folder: the run folder to write.
             source: labelled data; by default, those that the run was trained on, with the same split.
             reliability: "auto", "neighbours" or "gaussians".
             options: `label_column`, `text_column`, and how to split a source that the classifier was not
                 trained on: `validation`, `calibration` and `test`, shares or numbers of samples, and `seed`;
-                `strict` rejects images that cannot be read.
+                `strict` rejects images that cannot be read. For a classifier by name, `weights`, "default"
+                for the published ones or a file, and `size`, that of its images.
         """
         run, name = cls(folder), None if source is None else str(source)
         with lock_folder(run.folder):
-            wrap_run(expanded(classifier), run.folder, name, reliability=reliability, **options)
+            wrap_run(classifier, run.folder, name, reliability=reliability, **options)
         return run
 
     def resume(self) -> Run:

@@ -32,7 +32,7 @@ from randomset.training.config import TrainConfig
 from randomset.training.pipeline import train
 from randomset.training.preparation import backbone_for, backbone_name, spec_for
 
-__all__ = ["cleanup", "clock", "finish_run", "seconds_of", "train_run"]
+__all__ = ["cleanup", "clock", "finish_run", "seconds_of", "stored_tokenizer", "train_run"]
 
 logger = logging.getLogger(__name__)
 
@@ -193,12 +193,7 @@ def _tokenizer(config: TrainConfig, out: Path) -> Callable[[Source], Source]:
             got=f"--backbone {config.backbone}",
             remedy="Name a Hugging Face model, or a folder with one: --backbone hf:MODEL",
         )
-    tokenizer, most = load_tokenizer(name), max_tokens(name)
-    length = config.max_tokens if most is None else min(config.max_tokens, most)
-    if length < config.max_tokens:
-        logger.info(f"Texts are truncated to {length} tokens, the maximum length of the network.")
-    check_writable(out / TOKENIZER / "tokenizer.json")
-    tokenizer.save_pretrained(str(out / TOKENIZER))
+    tokenizer, length = stored_tokenizer(name, config.max_tokens, out)
 
     def tokenise(source: Source) -> Source:
         if source.kind != "text":
@@ -206,6 +201,17 @@ def _tokenizer(config: TrainConfig, out: Path) -> Callable[[Source], Source]:
         return dataclasses.replace(source, kind="tokens", inputs=tokenize(source.inputs, tokenizer, length))
 
     return tokenise
+
+
+def stored_tokenizer(name: str, wanted: int, out: Path) -> tuple[Any, int]:
+    """Store a model's tokenizer in the run folder; return it, and the number of tokens in a text."""
+    tokenizer, most = load_tokenizer(name), max_tokens(name)
+    length = wanted if most is None else min(wanted, most)
+    if length < wanted:
+        logger.info(f"Texts are truncated to {length} tokens, the maximum length of the network.")
+    check_writable(out / TOKENIZER / "tokenizer.json")
+    tokenizer.save_pretrained(str(out / TOKENIZER))
+    return tokenizer, length
 
 
 def _budget_for(data: Source, path: Path) -> Budget:

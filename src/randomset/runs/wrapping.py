@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import logging
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,17 +14,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from randomset._core.files import check_writable
-from randomset.backbones.inputs import InputSpec
+from randomset._core.files import check_writable, expanded
+from randomset.backbones.inputs import InputSpec, Standardise
+from randomset.backbones.registry import check_name, classifier_from_library, default_image_size
 from randomset.data.sources import Source
 from randomset.data.splits import Parts, resolved, unseen, usual_shares
-from randomset.errors import FileFormatError, RandomSetError
+from randomset.errors import FileFormatError, LabelError, RandomSetError
+from randomset.models import Softmax, wrap
 from randomset.models import load as load_model
-from randomset.models import wrap
 from randomset.models.base import Classifier
 from randomset.models.reliability import check_reliability
+from randomset.models.storage import WEIGHTS
 from randomset.runs.data import TOKENIZER, NetworkInputs
-from randomset.runs.training import cleanup, clock, finish_run
+from randomset.runs.training import cleanup, clock, finish_run, stored_tokenizer
 from randomset.training.config import TrainConfig
 from randomset.training.preparation import spec_for
 
@@ -32,28 +36,58 @@ logger = logging.getLogger(__name__)
 
 
 def wrap_run(
-    base: Path,
+    base: str | os.PathLike[str],
     out: Path,
     source: str | None = None,
     *,
     reliability: str = "auto",
+    weights: str | os.PathLike[str] = "default",
+    size: int | None = None,
     label_column: str | None = None,
     text_column: str | None = None,
     strict: bool = False,
     **split: Any,
 ) -> None:
     """Implement `Run.wrap`, with the same arguments."""
-    _check_folders(base, out)
+    base = _located(base, out)
     if check_reliability(reliability) == "none":
         raise RandomSetError(
             "a wrapped classifier needs a reliability", got="none", expected="auto, neighbours or gaussians"
         )
-    model = load_model(base)
-    load = NetworkInputs(model, base, strict, text_column)
-    columns = {"label_column": label_column, "text_column": text_column}
+    with cleanup(out, resume=False):
+        columns = {"label_column": label_column, "text_column": text_column}
+        _wrap_into(out, base, source, reliability, weights, size, columns, strict, split)
+
+
+def _wrap_into(
+    out: Path,
+    base: Path | str,
+    source: str | None,
+    reliability: str,
+    weights: str | os.PathLike[str],
+    size: int | None,
+    columns: dict[str, str | None],
+    strict: bool,
+    split: dict[str, Any],
+) -> None:
+    if isinstance(base, str):
+        if source is None:
+            raise RandomSetError("no source was given", got=base, expected="labelled images or texts")
+        folder = out  # which has the tokenizer
+        model: Classifier = _from_library(base, weights, size, out)
+    elif weights != "default" or size is not None:
+        raise RandomSetError(
+            "weights and size are those of a network by name",
+            got=f"{base} with {f'weights {weights}' if weights != 'default' else f'size {size}'}",
+            expected="torchvision:MODEL, timm:MODEL or hf:MODEL",
+        )
+    else:
+        model, folder = load_model(base), base
+    load = NetworkInputs(model, folder, strict, columns["text_column"])
     load.config = {**load.config, **{name: text for name, text in columns.items() if text is not None}}
     config = _config(load.config, source, reliability, split)
-    own = config.source == load.config.get("source") and (base / "split.json").exists()
+    split_file = None if isinstance(base, str) else base / "split.json"
+    own = config.source == load.config.get("source") and split_file is not None and split_file.exists()
     if own and split:
         raise RandomSetError(
             "the classifier's run keeps its own split",
@@ -61,41 +95,49 @@ def wrap_run(
             remedy="Omit these options, or name other data",
         )
     data = _aligned(load(config.source, "train"), model)
-    parts = Parts.match(base / "split.json", data)[0] if own else _new_parts(base, data, config)
+    if own and split_file is not None:
+        parts = Parts.match(split_file, data)[0]
+    else:
+        parts = _new_parts(split_file, data, config)
     check_writable(out / "config.json")
-    with cleanup(out, resume=False):
-        config.save(out / "config.json")
-        parts.save(out / "split.json", data)
-        if (base / TOKENIZER).is_dir():
-            shutil.copytree(base / TOKENIZER, out / TOKENIZER, dirs_exist_ok=True)
-        separate = parts.test is None
-        tested = _aligned(load(config.source, "test"), model) if separate else parts.test_data(data)
-        logger.info(
-            f"{data.name}: {len(parts.train)} samples to take features from, {len(parts.validation)} to "
-            f"validate, {len(parts.calibration)} to calibrate conformal sets, {len(tested)} to test on."
-        )
-        with clock(out, resume=False) as seconds:
-            seconds.append(float(model.notes.get("seconds", 0.0)))
-            train, val = (_Batches(data, rows, model.input_spec) for rows in (parts.train, parts.validation))
-            network = wrap(model, train, val, classes=data.classes, reliability=reliability)
+    config.save(out / "config.json")
+    parts.save(out / "split.json", data)
+    if folder != out and (folder / TOKENIZER).is_dir():
+        shutil.copytree(folder / TOKENIZER, out / TOKENIZER, dirs_exist_ok=True)
+    separate = parts.test is None
+    tested = _aligned(load(config.source, "test"), model) if separate else parts.test_data(data)
+    logger.info(
+        f"{data.name}: {len(parts.train)} samples to take features from, {len(parts.validation)} to "
+        f"validate, {len(parts.calibration)} to calibrate conformal sets, {len(tested)} to test on."
+    )
+    with clock(out, resume=False) as seconds:
+        seconds.append(float(model.notes.get("seconds", 0.0)))
+        train, val = (_Batches(data, rows, model.input_spec) for rows in (parts.train, parts.validation))
+        network = wrap(model, train, val, classes=data.classes, reliability=reliability)
     if model.input_spec is None:
         network.notes = spec_for(network.preprocess, InputSpec.of(data.inputs, data.classes)).to_notes()
     network.notes["seconds"] = sum(seconds)
     finish_run(network, config, data, parts, tested, out)
 
 
-def _check_folders(base: Path, out: Path) -> None:
-    if ":" in str(base) and not base.exists():
-        raise RandomSetError(
-            "a backbone returns features, not the logits of your classes",
-            got=str(base),
-            expected="the run folder of a softmax network",
-            remedy=f"Train one first: randomset train SOURCE --method softmax --backbone {base}; or wrap a "
-            "classifier in Python: randomset.wrap(classifier, train, val)",
-        )
-    if not base.exists():
+def _located(given: str | os.PathLike[str], out: Path) -> Path | str:
+    """Return the folder or file of a classifier, or the name of a library's; check that `out` is free."""
+    base = expanded(given)
+    if base.name == WEIGHTS and base.is_file():
+        base = base.parent
+    named = str(given).partition(":")[0] in ("timm", "torchvision", "hf")
+    if not base.exists() and not named:
         raise FileFormatError(
-            "no such classifier", got=str(base), expected="the run folder of a softmax network"
+            "no such classifier",
+            got=str(base),
+            expected="the run folder of a softmax network, or timm:MODEL, torchvision:MODEL or hf:MODEL",
+        )
+    if base.is_file() and base.suffix != ".safetensors":
+        raise FileFormatError(
+            "a file of weights does not say which network they belong to",
+            got=str(base),
+            expected="a run folder, or a network by name",
+            remedy=f"Name the network: randomset wrap torchvision:MODEL SOURCE --weights {base}",
         )
     if (out / "config.json").exists():
         raise FileFormatError(
@@ -103,6 +145,42 @@ def _check_folders(base: Path, out: Path) -> None:
             got=str(out),
             remedy="Choose another folder with --out",
         )
+    if not base.exists():
+        return str(given)
+    return f"hf:{base}" if _is_hugging_face(base) else base
+
+
+def _is_hugging_face(folder: Path) -> bool:
+    """Return whether a folder is a model as Hugging Face keeps it, and no run."""
+    try:
+        return "model_type" in json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, TypeError, RecursionError):
+        return False
+
+
+def _from_library(name: str, weights: str | os.PathLike[str], size: int | None, out: Path) -> Softmax:
+    """Build a trained classifier of another library as a softmax network; store its tokenizer."""
+    check_name(name)
+    size = default_image_size(name) if size is None else size
+    backbone, layer, classes = classifier_from_library(name, image_size=size, weights=weights)
+    inputs, outputs = backbone.pretrained_inputs, layer.out_features
+    if outputs < 2:
+        raise RandomSetError("the classifier has a single output", got=name, expected="one for each class")
+    if inputs is None:
+        preprocess, spec = (
+            None,
+            InputSpec((stored_tokenizer(name.partition(":")[2], 256, out)[1],), tokens=True),
+        )
+    else:
+        if inputs.remark:
+            logger.info(f"The weights: {inputs.remark}.")
+        preprocess = Standardise(inputs.mean, inputs.std)
+        spec = InputSpec((len(inputs.mean), inputs.size, inputs.size), largest=1.0)
+    model = Softmax(backbone, classes or outputs, preprocess=preprocess)
+    model.layer = layer
+    config = {"source": "", "backbone": name, "weights": str(weights), "size": size}
+    model.notes = {**dataclasses.replace(spec, classes=classes).to_notes(), "config": config}
+    return model.eval()
 
 
 def _config(base: dict[str, Any], source: str | None, reliability: str, split: dict[str, Any]) -> TrainConfig:
@@ -123,19 +201,28 @@ def _config(base: dict[str, Any], source: str | None, reliability: str, split: d
 
 def _aligned(data: Source, model: Classifier) -> Source:
     """Number the labels as the classifier does."""
-    return data.aligned(model.known_classes) if model.known_classes else data
+    if model.known_classes:
+        return data.aligned(model.known_classes)
+    if len(data.classes) != model.num_classes:
+        raise LabelError(
+            "the classifier and the data have different numbers of classes",
+            got=f"{len(data.classes)} in {data.name}: {', '.join(data.classes[:5])}"
+            + " …" * (len(data.classes) > 5),
+            expected=f"{model.num_classes}, the outputs of the classifier",
+        )
+    return data
 
 
-def _new_parts(base: Path, data: Source, config: TrainConfig) -> Parts:
+def _new_parts(split: Path | None, data: Source, config: TrainConfig) -> Parts:
     """Split data that are not the classifier's own; none that it was trained on is held out."""
-    split, rows = base / "split.json", torch.arange(len(data))
-    if split.exists():
+    rows = torch.arange(len(data))
+    if split is not None and split.exists():
         numbered = dataclasses.replace(data, rows=tuple(rows.tolist()))
         rows = torch.tensor(unseen(split, numbered).rows)
     else:
         logger.warning(
-            f"{base} does not record which samples the classifier was trained on: the samples that are held "
-            "out here must not be among them."
+            f"{'A network by name' if split is None else split.parent} does not record which samples the "
+            "classifier was trained on: the samples that are held out here must not be among them."
         )
     shares = (config.validation, config.calibration, config.test)
     fresh = data if len(rows) == len(data) else data.part(rows)
