@@ -7,8 +7,9 @@ from randomset.models.ensemble import Ensemble
 from randomset.models.epinet import Epinet
 from randomset.models.evidential import Evidential
 from randomset.models.fsvi import FSVI
-from randomset.models.head import NormalisedMassLoss, RandomSetHead, RandomSetLoss
+from randomset.models.head import RandomSetHead
 from randomset.models.laplace_bridge import LaplaceBridge
+from randomset.models.loss import NormalisedMassLoss, RandomSetLoss
 from randomset.models.prediction import Prediction
 from randomset.models.random_set import RandomSetNetwork
 from randomset.models.random_set_ensemble import RandomSetEnsemble

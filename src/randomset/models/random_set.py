@@ -20,13 +20,13 @@ from randomset.belief.repair import Repair
 from randomset.errors import FileFormatError, RandomSetError
 from randomset.models.base import Classifier, LogProbabilities, Objective
 from randomset.models.calibration import Calibration, calibration_from_spec, calibration_from_state
-from randomset.models.head import RandomSetHead, RandomSetLoss
+from randomset.models.head import RandomSetHead, fit_head
+from randomset.models.loss import RandomSetLoss
 from randomset.models.objectives import belief_objective, logit_objective
 from randomset.models.reliability import Reliability, reliability_from_spec, reliability_from_state
 from randomset.models.reliability_fitting import ReliabilityReport, fit_reliability
 from randomset.models.storage import register
 from randomset.models.temperature import CalibrationReport, calibrate_random_set
-from randomset.models.warm_start import fit_head
 
 if TYPE_CHECKING:
     from randomset.models.storage import Builder
