@@ -58,7 +58,8 @@ def encode_images(data: Path, folder: Path) -> None:
     encoder: Any = backbones.build(
         "timm:tf_efficientnet_lite0", in_channels=3, image_size=128, weights="default"
     ).eval()
-    mean, std = (torch.tensor(part).view(3, 1, 1) for part in encoder.pretrained_inputs[:2])
+    inputs = encoder.pretrained_inputs
+    mean, std = (torch.tensor(part).view(3, 1, 1) for part in (inputs.mean, inputs.std))
     generator = np.random.default_rng(0)
     wanted = {"imagenette-val": 0, "intel-test": 0, "svhn-test": 2000, "cifar100-test": 2000, "noise": 1000}
     for name, most in (*wanted.items(), ("intel-train", 0)):
