@@ -206,7 +206,7 @@ class TestMixedLabels:
         inputs, labels = torch.randn(3, 4), torch.tensor([0, 1, 2])
         if kind == "set":
             labels = torch.tensor([[True, True, False], [False, True, True], [False, False, True]])
-        loss = RandomSetLoss(budget, alpha=0.5, beta=0.5)
+        loss = RandomSetLoss(budget, alpha=0.5, beta=0.5, disambiguate=False)
         target = []
         for label in (labels, labels[others]):
             if kind == "set":
@@ -215,6 +215,6 @@ class TestMixedLabels:
                 target.append(belief_from_classes(label, model.operators, torch.float32))
         mixture = shares[:, None] * target[0] + (1 - shares[:, None]) * target[1]
         model.train()
-        expected = loss._loss(model(inputs), mixture, None)
+        expected = loss._loss(model(inputs), mixture, None, labels)
         found = quick(model, [(inputs, labels)], loss=loss, augment="mixup", precision="32-true")
         assert found.last["loss"] == pytest.approx(expected.item(), rel=1e-5)

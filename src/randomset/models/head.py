@@ -87,7 +87,8 @@ def fit_head(
 
     A network whose head starts at random would spend its first epochs on what the plain network has learned
     already, and disturb its features on the way. Takes 150 steps of Adam on standardised features, about as
-    long as a tenth of an epoch; the standardisation is then made part of the first layer.
+    long as a tenth of an epoch; the standardisation is then made part of the first layer. The weights have a
+    normal prior with variance 1, so that few samples do not make the beliefs extreme.
     """
     first = next(layer for layer in head.layers if isinstance(layer, nn.Linear))
     centre, scale = features.mean(0), features.std(0, correction=0)
@@ -103,8 +104,10 @@ def fit_head(
             rows = torch.randint(len(features), (min(_BATCH, len(features)),), generator=generator)
             outputs = head((features[rows] - centre) / scale)
             own = () if weights is None else (weights[rows],)
+            prior = sum(weight.square().sum() for weight in head.parameters() if weight.dim() > 1)
+            value = loss(outputs, labels[rows], *own) + prior / (2 * len(features) * len(head.budget))
             optimizer.zero_grad()
-            loss(outputs, labels[rows], *own).backward()
+            value.backward()
             optimizer.step()
     optimizer.zero_grad()
     with torch.no_grad():

@@ -251,7 +251,7 @@ def fit(
     planned = plan.epochs + (0 if earlier is None else earlier.planned)
     report = FitReport(whole, folder, calibration, planned, keep, support)
     # A head that was fitted to the features starts with a loss that the first steps may well exceed.
-    _warn_of_divergence(history, engine.first_loss if earlier is None else history[0]["loss"])
+    _warn_of_divergence(history, engine.first_loss if earlier is None else earlier.history[0]["loss"])
     if isinstance(network, Classifier):
         if engine.input_spec is not None and "input_shape" not in network.notes:
             network.notes |= spec_for(network.preprocess, engine.input_spec).to_notes()
