@@ -63,9 +63,9 @@ class TrainConfig:
         "fast-head" applies to random-set heads only: baselines, and the plain network trained first, use
         "fast", since a softmax head at the higher rate can destroy the backbone. Without a batch size, small
         data sets are split into about twenty batches. Pretrained weights that are not frozen are trained at
-        a tenth of the fast recipe's learning rate, the new head at the full rate; so are backbones with "speed"
-        and `from_first`. "speed" smooths no labels of random-set networks, which did not make them more
-        accurate, but worse at detecting unknown inputs.
+        a tenth of the fast recipe's learning rate, the new head at the full rate; so are backbones with
+        "speed" and `from_first`. "speed" smooths no labels of random-set networks: that did not make them
+        more accurate, but worse at detecting unknown inputs.
         """
         name = self.recipe
         if name == "fast-head" and (plain or self.method != "rsnn"):
