@@ -207,6 +207,18 @@ def test_the_text_recipe_is_too_slow_for_a_frozen_backbone():
     assert TrainConfig(freeze=True, weights="default", recipe="text", learning_rate=1e-3).checked()
 
 
+def test_the_recipe_speed_for_random_set_networks():
+    config = TrainConfig(recipe="speed")
+    plans = {
+        "scratch": config.plan(),
+        "tuned": dataclasses.replace(config, from_first=True).plan(),
+        "plain": dataclasses.replace(config, from_first=True).plan(plain=True),
+        "softmax": dataclasses.replace(config, method="softmax").plan(),
+    }
+    found = {name: (plan.label_smoothing, plan.backbone_share) for name, plan in plans.items()}
+    assert found == {"scratch": (0.0, 1.0), "tuned": (0.0, 0.1), "plain": (0.2, 1.0), "softmax": (0.2, 1.0)}
+
+
 class TestMistakes:
     def test_unknown_methods(self):
         with pytest.raises(RandomSetError, match="unknown method; got magic"):
