@@ -135,7 +135,8 @@ class RandomSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Labels are of any type, or set-valued: a row of 0 and 1 for each sample (n × N), 1 for each class that
         is possible. The classes are then 0 to N − 1.
         """
-        set_valued = np.ndim(y) == 2 and np.shape(y)[1] > 1
+        shape = np.asarray(y).shape
+        set_valued = len(shape) == 2 and shape[1] > 1
         X, y = validate_data(self, X, y, dtype=np.float32, allow_nd=True, multi_output=set_valued)
         if not set_valued:
             check_classification_targets(y)

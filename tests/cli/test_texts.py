@@ -36,7 +36,8 @@ class TestTexts:
 
     def test_a_run_holds_its_tokenizer(self, read):
         folder, printed = read
-        assert "Training a plain network" not in printed  # all sets of three classes are taken
+        assert "Training a plain network to start from" in printed
+        assert "Chose" not in printed  # all sets of three classes are taken
         network = randomset.RandomSetNetwork.load(folder / "run")
         assert len(network.budget) == 6
         assert network.notes["tokens"] == 32  # all that the network takes

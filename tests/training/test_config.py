@@ -210,9 +210,9 @@ def test_the_text_recipe_is_too_slow_for_a_frozen_backbone():
 def test_the_recipe_speed_for_random_set_networks():
     config = TrainConfig(recipe="speed")
     plans = {
-        "scratch": config.plan(),
-        "tuned": dataclasses.replace(config, from_first=True).plan(),
-        "plain": dataclasses.replace(config, from_first=True).plan(plain=True),
+        "scratch": dataclasses.replace(config, from_scratch=True).plan(),
+        "tuned": config.phases(50000)[1],
+        "plain": config.phases(50000)[0],
         "softmax": dataclasses.replace(config, method="softmax").plan(),
     }
     found = {name: (plan.label_smoothing, plan.backbone_share) for name, plan in plans.items()}

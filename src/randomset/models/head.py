@@ -16,7 +16,7 @@ __all__ = ["RandomSetHead", "fit_head"]
 
 _LOWEST = 1e-3  # keeps the initial logit of Θ finite
 _WEIGHT_SCALE = 0.1
-_STEPS, _BATCH, _RATE = 150, 2048, 0.05  # of `fit_head`
+_STEPS, _BATCH, _RATE, _PRIOR_STD = 150, 2048, 0.05, 2.0  # of `fit_head`
 
 
 class RandomSetHead(nn.Module):
@@ -88,11 +88,12 @@ def fit_head(
     A network whose head starts at random would spend its first epochs on what the plain network has learned
     already, and disturb its features on the way. Takes 150 steps of Adam on standardised features, about as
     long as a tenth of an epoch; the standardisation is then made part of the first layer. The weights have a
-    normal prior with variance 1, so that few samples do not make the beliefs extreme.
+    normal prior, with which logits have the standard deviation 2, so that few samples do not make the beliefs
+    extreme.
     """
     first = next(layer for layer in head.layers if isinstance(layer, nn.Linear))
     centre, scale = features.mean(0), features.std(0, correction=0)
-    scale = scale.clamp_min(max(1e-3 * float(scale.mean()), 1e-12))
+    scale = scale.clamp_min(0.1 * float(scale.mean()) or 1.0)  # features that hardly vary say little
     generator = torch.Generator().manual_seed(seed)
     optimizer = torch.optim.Adam(head.layers.parameters(), _RATE)
     mode = head.training, loss.training
@@ -104,8 +105,9 @@ def fit_head(
             rows = torch.randint(len(features), (min(_BATCH, len(features)),), generator=generator)
             outputs = head((features[rows] - centre) / scale)
             own = () if weights is None else (weights[rows],)
-            prior = sum(weight.square().sum() for weight in head.parameters() if weight.dim() > 1)
-            value = loss(outputs, labels[rows], *own) + prior / (2 * len(features) * len(head.budget))
+            prior = sum(w.shape[1] * w.square().sum() for w in head.parameters() if w.dim() > 1)
+            penalty = prior / (2 * _PRIOR_STD**2 * len(features) * len(head.budget))
+            value = loss(outputs, labels[rows], *own) + penalty
             optimizer.zero_grad()
             value.backward()
             optimizer.step()

@@ -124,7 +124,9 @@ def calibrate_random_set(
         return _nll(calibration.random_set(logits, operators).pignistic, target)
 
     def fitted(kind: type[Calibration], count: int) -> Calibration:
-        temperature = fit_temperature(lambda t: nll(kind(t).to(logits.device)), len(logits), count)
+        # Together, two low temperatures would make the smallest differences between logits count.
+        lowest = _RANGE[0] ** (1 / 2) if (kind, count) == (PignisticTemperature, 2) else _RANGE[0]
+        temperature = fit_temperature(lambda t: nll(kind(t).to(logits.device)), len(logits), count, lowest)
         return kind(temperature).to(logits.device)
 
     before = RandomSet.from_logits(logits, operators)
@@ -170,7 +172,9 @@ def _nll(probabilities: Tensor, target: Tensor) -> float:
     return -(probabilities * target).sum(1).clamp_min(1e-12).log().mean().item()
 
 
-def fit_temperature(nll: Callable[[Any], float], samples: int, count: int = 1) -> Any:
+def fit_temperature(
+    nll: Callable[[Any], float], samples: int, count: int = 1, lowest: float = _RANGE[0]
+) -> Any:
     """Return the `count` temperatures that minimise a mean negative log-likelihood of `samples` samples.
 
     A prior keeps them near 1 if samples are few: log T is normal with standard deviation 0.25. The likelihood
@@ -181,7 +185,7 @@ def fit_temperature(nll: Callable[[Any], float], samples: int, count: int = 1) -
     def objective(log: Any) -> float:
         return nll(np.exp(log)) + float(np.square(log).sum()) / (2 * _PRIOR_STD**2 * samples)
 
-    low, high = np.log(_RANGE)
+    low, high = np.log((lowest, _RANGE[1]))
     grid = np.linspace(low, high, 25)
     values = [objective(np.full(count, point)) for point in grid]
     start = np.full(count, grid[int(np.argmin(values))])

@@ -80,8 +80,8 @@ class TrainConfig:
         "fast", since a softmax head at the higher rate can destroy the backbone. Without a batch size, small
         data sets are split into about twenty batches. Pretrained weights that are not frozen are trained at
         a tenth of the fast recipe's learning rate, the new head at the full rate; so are backbones with
-        "speed" and `from_first`. "speed" smooths no labels of random-set networks: that did not make them
-        more accurate, but worse at detecting unknown inputs.
+        "speed", unless `from_scratch`. "speed" smooths no labels of random-set networks: that did not make
+        them more accurate, but worse at detecting unknown inputs.
         """
         name = self.recipe
         if name == "fast-head" and (plain or not classifier_class(self.method).chooses_sets):
@@ -91,9 +91,9 @@ class TrainConfig:
         recipe = Recipe.named(name, epochs=epochs, learning_rate=self.learning_rate, **changes)
         if self.weights != "none" and not self.freeze and self.recipe == "fast" and not self.learning_rate:
             recipe = Recipe.named(recipe, backbone_share=0.1)
-        if name == "speed" and self.method == "rsnn" and not plain:
+        if name == "speed" and classifier_class(self.method).chooses_sets and not plain:
             recipe = Recipe.named(
-                recipe, label_smoothing=0.0, backbone_share=0.1 if self.from_first else None
+                recipe, label_smoothing=0.0, backbone_share=0.1 if self.starts_plain else None
             )
         suited = None if samples is None else max(16, 2 ** round(math.log2(max(samples / 20, 1))))
         size = (suited and min(suited, recipe.batch_size)) if self.batch_size is None else self.batch_size
@@ -114,16 +114,17 @@ class TrainConfig:
     def phases(self, samples: int) -> tuple[Recipe, Recipe]:
         """Return the recipes of the plain network and of the random-set network.
 
-        If the latter starts from the former, they share the epochs, half each by default, and the new head
-        learns faster than the backbone.
+        If the latter starts from the former, they share the epochs, by default half each, or two thirds and
+        one third with "speed", and the new head learns faster than the backbone.
         """
         recipe = self.plan(samples)
         if not self.starts_plain:
             return self.plan(samples, self.first_epochs, plain=True), recipe
-        first = self.first_epochs or max(recipe.epochs // 2, 1)
+        usual = 2 * recipe.epochs // 3 if self.recipe == "speed" else recipe.epochs // 2
+        first = self.first_epochs or max(usual, 1)
         plain = self.plan(samples, first, plain=True)
         rate, share = recipe.learning_rate * _HEAD_RATE, recipe.backbone_share / _HEAD_RATE
-        if self.recipe == "fast-head":
+        if self.recipe in ("fast-head", "speed"):
             rate, share = recipe.learning_rate, recipe.backbone_share
         rest = max(recipe.epochs - first, 1)
         return plain, dataclasses.replace(recipe, epochs=rest, learning_rate=rate, backbone_share=share)

@@ -11,7 +11,6 @@ from typing import Any, Literal
 
 import torch
 from torch import nn
-from torch.utils.data import DataLoader
 
 from randomset._core.batches import on_terminal, usual_workers
 from randomset._core.files import locks_out_folder
@@ -36,6 +35,7 @@ from randomset.training.loaders import (
     validation_loader,
 )
 from randomset.training.preparation import (
+    check_options,
     chosen_precision,
     loggers,
     preserve_random_state,
@@ -156,7 +156,7 @@ def fit(
         )
     if keep not in ("last", "best"):
         raise RandomSetError("unknown value for keep", got=keep, expected="'last' or 'best'")
-    _check_options(trainer_options, train, batch_size)
+    check_options(trainer_options, train, batch_size)
     folder = None if out is None else Path(out).expanduser()
     if folder is None and (resume or keep == "best"):
         raise RandomSetError("resume and keep='best' require a run folder", remedy='Pass one with out="…"')
@@ -250,49 +250,16 @@ def fit(
     whole = joined_history(engine.earlier, history)
     planned = plan.epochs + (0 if earlier is None else earlier.planned)
     report = FitReport(whole, folder, calibration, planned, keep, support)
-    # A head that was fitted to the features starts with a loss that the first steps may well exceed.
-    _warn_of_divergence(history, engine.first_loss if earlier is None else earlier.history[0]["loss"])
+    baseline = engine.first_loss
+    if earlier is not None:  # a fitted head starts with a loss that the first steps may well exceed
+        baseline = max(earlier.history[0]["loss"], history[0]["loss"])
+    _warn_of_divergence(history, baseline)
     if isinstance(network, Classifier):
         if engine.input_spec is not None and "input_shape" not in network.notes:
             network.notes |= spec_for(network.preprocess, engine.input_spec).to_notes()
         if folder is not None and trainer.is_global_zero:
             network.save(folder)
     return report
-
-
-def _check_options(options: dict[str, Any], train: Any, batch_size: int | None) -> None:
-    """Reject options that lightning.Trainer does not have, with a hint where to set them instead."""
-    import inspect
-
-    import lightning
-
-    elsewhere = {
-        "max_epochs": "epochs=…",
-        "enable_checkpointing": "out=…",
-        "default_root_dir": "out=…",
-        "alpha": "loss=RandomSetLoss(budget, alpha=…)",
-        "beta": "loss=RandomSetLoss(budget, beta=…)",
-        "class_weights": "class_weight=…",
-        "lr": "learning_rate=…",
-        "optimizer": "recipe=Recipe(optimizer=…)",
-        "weight_decay": "recipe=Recipe(weight_decay=…)",
-        "early_stopping": "callbacks=[lightning.pytorch.callbacks.EarlyStopping(…)]",
-        "num_workers": "workers=…",
-    }
-    known = set(inspect.signature(lightning.Trainer).parameters) - set(elsewhere)
-    for name in options:
-        if name not in known:
-            raise RandomSetError(
-                "unknown option for fit",
-                got=name,
-                expected=elsewhere.get(name, "an argument of fit or of lightning.Trainer"),
-            )
-    if batch_size is not None and isinstance(train, DataLoader):
-        raise RandomSetError(
-            "batch_size cannot be combined with a data loader",
-            got=f"batch_size={batch_size}",
-            remedy="Omit batch_size",
-        )
 
 
 def _warn_of_divergence(history: list[dict[str, float]], first: Any) -> None:

@@ -19,7 +19,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
-from torch.utils.data import Subset, TensorDataset
+from torch.utils.data import DataLoader, Subset, TensorDataset
 
 from randomset import backbones
 from randomset._core.files import save_tensors
@@ -35,6 +35,7 @@ __all__ = [
     "are_tokens",
     "backbone_for",
     "backbone_name",
+    "check_options",
     "chosen_precision",
     "features_of",
     "frozen_features",
@@ -300,6 +301,41 @@ def quiet_lightning() -> Iterator[None]:
             yield
         finally:
             log.setLevel(level)
+
+
+def check_options(options: dict[str, Any], train: Any, batch_size: int | None) -> None:
+    """Reject options that lightning.Trainer does not have, with a hint where to set them instead."""
+    import inspect
+
+    import lightning
+
+    elsewhere = {
+        "max_epochs": "epochs=…",
+        "enable_checkpointing": "out=…",
+        "default_root_dir": "out=…",
+        "alpha": "loss=RandomSetLoss(budget, alpha=…)",
+        "beta": "loss=RandomSetLoss(budget, beta=…)",
+        "class_weights": "class_weight=…",
+        "lr": "learning_rate=…",
+        "optimizer": "recipe=Recipe(optimizer=…)",
+        "weight_decay": "recipe=Recipe(weight_decay=…)",
+        "early_stopping": "callbacks=[lightning.pytorch.callbacks.EarlyStopping(…)]",
+        "num_workers": "workers=…",
+    }
+    known = set(inspect.signature(lightning.Trainer).parameters) - set(elsewhere)
+    for name in options:
+        if name not in known:
+            raise RandomSetError(
+                "unknown option for fit",
+                got=name,
+                expected=elsewhere.get(name, "an argument of fit or of lightning.Trainer"),
+            )
+    if batch_size is not None and isinstance(train, DataLoader):
+        raise RandomSetError(
+            "batch_size cannot be combined with a data loader",
+            got=f"batch_size={batch_size}",
+            remedy="Omit batch_size",
+        )
 
 
 def chosen_precision(asked: str | None, accelerator: Any) -> str:
