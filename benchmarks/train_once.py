@@ -19,8 +19,7 @@ from typing import Any
 import torch
 
 from randomset.data import load_source
-from randomset.evaluation import evaluate
-from randomset.models import Prediction
+from randomset.evaluation.metrics import calibration_error, negative_log_likelihood
 from randomset.training import TrainConfig, train
 
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -53,8 +52,7 @@ def measure(arguments: argparse.Namespace, data: Any, change: dict[str, Any], se
     seconds = time.perf_counter() - started
     if config.method == "softmax":
         result.model.calibrate((data.inputs[calibrating], data.labels[calibrating]))
-    answer = Prediction.of(result.model.predict(data.inputs[held]))
-    numbers = evaluate(answer, data.labels[held]).numbers["test"]
+    probabilities, labels = result.model.predict(data.inputs[held]).probabilities, data.labels[held]
     phases = [result.first, result.fit] if config.from_scratch else [result.fit]
     times, accuracies = [0.0], []
     for report in phases:
@@ -63,7 +61,9 @@ def measure(arguments: argparse.Namespace, data: Any, change: dict[str, Any], se
             accuracies.append(row["val_accuracy"] if report is result.fit else 0.0)
     rest = seconds - times[-1]  # the choice of the sets, validation and calibration
     return {
-        **{name: numbers[name] for name in ("accuracy", "nll", "ece")},
+        "accuracy": (probabilities.argmax(1) == labels).double().mean().item(),
+        "nll": negative_log_likelihood(probabilities, labels),
+        "ece": calibration_error(probabilities, labels),
         "seconds": seconds,
         "curve": [(when + rest, accuracy) for when, accuracy in zip(times[1:], accuracies, strict=True)],
     }

@@ -158,7 +158,13 @@ def anchor_of(title):
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_every_option_that_is_named_exists(page):
     options = {name for command in commands_of(COMMANDS) for one in command.params for name in one.opts}
-    others = {"--help", "--variants", "--source"}  # the last two are of benchmarks
+    others = {
+        "--help",
+        "--variants",
+        "--source",
+        "--samples",
+        "--held",
+    }  # all but the first are of benchmarks
     prose = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.S | re.M)
     for block in re.findall(r"`([^`\n]+)`", prose):
         if not block.startswith(("python", "torchrun", ".venv", "pip", "make", "accelerate")):

@@ -81,7 +81,7 @@ class Reliability(nn.Module):
     A distance can only lower r: an input that is farther by one of them, and not nearer by the others, is
     never more reliable.
 
-    Few samples also widen the intervals. A part κ = min(1, 10 / √n_c) of each prediction is replaced by the
+    Few samples also widen the intervals. A part κ = min(1, 12 / √n_c) of each prediction is replaced by the
     least committed one with the same BetP: see `RandomSet.widen`.
 
     Args:

@@ -50,7 +50,7 @@ _SHARPENINGS = 1.0, 0.95, 0.9, 0.85
 _PRIOR_STD = 0.25  # of the logarithm of the sharpening, as of a temperature's
 _PRIOR_WEIGHTS = 2.0, 1.5, 1.0, 0.75, 0.5, 0.25, 0.1, 0.0  # s of the imprecise Dirichlet model
 
-_IMPRECISION = 10.0
+_IMPRECISION = 12.0
 """κ times √n_c. Chosen where the true probability is known, such that intervals contain it for 80 % of inputs
 or more: see `benchmarks.coverage`."""
 

@@ -250,7 +250,7 @@ def fit(
     whole = joined_history(engine.earlier, history)
     planned = plan.epochs + (0 if earlier is None else earlier.planned)
     report = FitReport(whole, folder, calibration, planned, keep, support)
-    baseline = engine.first_loss
+    baseline: Any = engine.first_loss
     if earlier is not None:  # a fitted head starts with a loss that the first steps may well exceed
         baseline = max(earlier.history[0]["loss"], history[0]["loss"])
     _warn_of_divergence(history, baseline)
