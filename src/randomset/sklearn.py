@@ -34,8 +34,9 @@ __all__ = ["RandomSetClassifier"]
 class RandomSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A random-set network as a scikit-learn classifier.
 
-    `fit` chooses the budget (from the inputs themselves for tables, from the features of a softmax network
-    for images), trains the random-set network and calibrates it on held-out data.
+    `fit` trains a softmax network for half of the epochs, chooses the budget (from the inputs themselves for
+    tables, from its features for images), trains the network with sets for the other half, and calibrates it
+    on held-out data.
 
     `sample_weight` weights the loss. A weight of two is not equivalent to a repeated sample, which would
     change the batches and the held-out data.

@@ -273,6 +273,14 @@ class TestTraining:
         assert first.budget == second.budget == ensemble.budget
         assert len(first.budget) == 4
         assert not torch.equal(first.head.layers[-1].weight, second.head.layers[-1].weight)
+        starts = [
+            torch.load(tmp_path / member / "first" / "checkpoints" / "last.ckpt", weights_only=True)[
+                "state_dict"
+            ]
+            for member in ("member-0", "member-1")
+        ]
+        name = next(name for name, value in starts[0].items() if "backbone" in name and value.dim() == 4)
+        assert (starts[0][name] - starts[1][name]).abs().mean() > 0.02  # they started from other weights
         messages = [record.getMessage() for record in caplog.records]
         assert sum(text.startswith("Chose") for text in messages) == 1
         assert ensemble.calibration is not None

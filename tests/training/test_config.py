@@ -47,7 +47,9 @@ class TestPhases:
         [
             ({}, {"from_scratch": True, "first_epochs": None}),
             ({"from_first": False, "first_epochs": 3}, {"from_scratch": True, "first_epochs": 3}),
-            ({"from_first": True}, {"from_scratch": False, "first_epochs": 30, "epochs": 60}),
+            ({"from_first": True}, {"from_scratch": False, "first_epochs": 30, "epochs": 60, "gamma": 0.0}),
+            ({"from_first": True, "recipe": "paper"}, {"from_scratch": False, "epochs": None}),
+            ({"method": "softmax", "epochs": 2, "first_epochs": 5}, {"epochs": 2, "first_epochs": 5}),
             (
                 {"from_first": True, "epochs": 8, "first_epochs": 2},
                 {"from_scratch": False, "first_epochs": 2, "epochs": 10},

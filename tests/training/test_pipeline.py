@@ -130,6 +130,25 @@ class TestFromPlain:
         lines = (tmp_path / "metrics.csv").read_text().splitlines()
         assert [line.split(",")[0] for line in lines] == ["phase", "1", "1", "1", "2", "2"]
 
+    def test_each_phase_has_its_own_callbacks(self, digit_images):
+        from lightning.pytorch.callbacks import EarlyStopping
+
+        patience = EarlyStopping("val_accuracy", patience=0, mode="max", stopping_threshold=0.0)
+        config = dataclasses.replace(QUICK, epochs=6)
+        data = (digit_images[0][:50], digit_images[1][:50])
+        result = train(config, *digit_images, data, callbacks=[patience])
+        assert [row["phase"] for row in result.fit.history] == [
+            1,
+            2,
+        ]  # each reaches the threshold in one epoch
+        assert patience.wait_count == patience.stopped_epoch == 0
+
+    @pytest.mark.parametrize("precision", ["64-true", "bf16-true"])
+    def test_the_precision_of_the_training(self, digit_images, precision):
+        inputs, labels, classes = digit_images
+        result = train(QUICK, inputs.flatten(1), labels, classes, precision=precision)
+        assert result.model.predict(inputs[:5].flatten(1)).pignistic.isfinite().all()
+
     def test_from_scratch_trains_two_networks(self, digit_images):
         result = train(dataclasses.replace(QUICK, from_scratch=True), *digit_images)
         assert [len(report.history) for report in (result.first, result.fit)] == [2, 2]

@@ -86,14 +86,15 @@ def fit_head(
     """Fit a head to features (n × F) of the training samples, while the backbone stays as it is.
 
     A network whose head starts at random would spend its first epochs on what the plain network has learned
-    already, and disturb its features on the way. Takes 150 steps of Adam on standardised features, about as
-    long as a tenth of an epoch; the standardisation is then made part of the first layer. The weights have a
+    already, and disturb its features on the way. Takes 150 steps of Adam on standardised features; the
+    standardisation is then made part of the first layer. The weights have a
     normal prior, with which logits have the standard deviation 2, so that few samples do not make the beliefs
     extreme.
     """
     first = next(layer for layer in head.layers if isinstance(layer, nn.Linear))
     centre, scale = features.mean(0), features.std(0, correction=0)
     scale = scale.clamp_min(0.1 * float(scale.mean()) or 1.0)  # features that hardly vary say little
+    size = min(_BATCH, len(features), max(_BATCH // 16, 2**18 // len(head.budget)))
     generator = torch.Generator().manual_seed(seed)
     optimizer = torch.optim.Adam(head.layers.parameters(), _RATE)
     mode = head.training, loss.training
@@ -102,7 +103,7 @@ def fit_head(
         for step in range(_STEPS):
             for group in optimizer.param_groups:
                 group["lr"] = _RATE * (1 + math.cos(math.pi * step / _STEPS)) / 2
-            rows = torch.randint(len(features), (min(_BATCH, len(features)),), generator=generator)
+            rows = torch.randint(len(features), (size,), generator=generator)
             outputs = head((features[rows] - centre) / scale)
             own = () if weights is None else (weights[rows],)
             prior = sum(w.shape[1] * w.square().sum() for w in head.parameters() if w.dim() > 1)

@@ -294,8 +294,12 @@ class RandomSetNetwork(Classifier):
         if config.starts_plain:
             plain, features = job.artifacts["plain"], job.artifacts.pop("features", None)
             network.backbone.load_state_dict(plain.backbone.state_dict())
-            features = job.features(plain) if features is None else features
-            fit_head(network.head, features, job.labels, loss, job.weights, seed=config.seed)
+            resumed = job.resume and job.out is not None and (job.out / "checkpoints" / "last.ckpt").exists()
+            if not resumed:  # else the checkpoint has the weights
+                features = job.features(plain) if features is None else features
+                seed = config.seed if job.seed is None else job.seed
+                fit_head(network.head, features, job.labels, loss, job.weights, seed=seed)
+            del features
         job.log("Training the random-set network …")
         _, recipe = config.phases(job.samples)
         earlier = "first" if config.starts_plain else None

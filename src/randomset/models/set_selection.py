@@ -66,7 +66,8 @@ def select_sets(job: TrainingJob) -> Budget:
 def _train_plain(job: TrainingJob) -> Softmax:
     purpose = "to start from" if job.config.starts_plain else "for its features"
     job.log(f"Training a plain network {purpose} …")
-    backbone = copy.deepcopy(job.template)
+    member = job.config.starts_plain and job.seed is not None  # of an ensemble, with weights of its own
+    backbone = job.parts()["backbone"] if member else copy.deepcopy(job.template)
     # Draws as many random numbers as earlier versions did, for the same results.
     nn.Linear(job.width, len(job.classes))
     plain = Softmax(

@@ -26,6 +26,8 @@ class TrainingJob(Protocol):
     base: Classifier | None
     """A trained softmax network with the same settings, if there is one."""
     out: Path | None
+    seed: int | None
+    """The seed of a part of the model, such as a member of an ensemble; None for the configured one."""
     resume: bool
     template: nn.Module
     """The backbone to copy."""

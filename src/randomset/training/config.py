@@ -102,7 +102,8 @@ class TrainConfig:
     @property
     def starts_plain(self) -> bool:
         """Whether a random-set network starts as a plain softmax network, which is then trained with sets."""
-        return not (self.from_scratch or self.freeze or self.recipe == "paper")
+        chooses = classifier_class(self.method).chooses_sets
+        return chooses and not (self.from_scratch or self.freeze or self.recipe == "paper")
 
     @property
     def likelihood_weight(self) -> float:
@@ -252,8 +253,8 @@ def _current(fields: dict[str, Any]) -> dict[str, Any]:
     if "from_scratch" in fields or fields.get("method", "rsnn") != "rsnn":
         return {name: value for name, value in fields.items() if name != "from_first"}
     fields = {**fields, "from_scratch": not fields.get("from_first", False)}
-    if fields.pop("from_first", False):
+    if fields.pop("from_first", False) and fields.get("recipe") != "paper":
         epochs = fields.get("epochs") or Recipe.named(fields.get("recipe", "fast")).epochs
         first = fields.get("first_epochs") or epochs
-        fields |= {"first_epochs": first, "epochs": first + epochs}
+        fields |= {"first_epochs": first, "epochs": first + epochs, "gamma": 0.0}
     return fields

@@ -251,7 +251,9 @@ def fit(
     planned = plan.epochs + (0 if earlier is None else earlier.planned)
     report = FitReport(whole, folder, calibration, planned, keep, support)
     baseline: Any = engine.first_loss
-    if earlier is not None:  # a fitted head starts with a loss that the first steps may well exceed
+    if (
+        earlier is not None and earlier.history
+    ):  # a fitted head starts with a loss that the first steps may well exceed
         baseline = max(earlier.history[0]["loss"], history[0]["loss"])
     _warn_of_divergence(history, baseline)
     if isinstance(network, Classifier):

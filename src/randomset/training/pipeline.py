@@ -148,6 +148,7 @@ class Job:
     def features(self, model: nn.Module | None = None) -> Tensor:
         """Return features of the training samples: a model's, the pretrained backbone's, or the inputs."""
         if model is not None:
+            model = copy.deepcopy(model).float()  # the training may have changed the precision
             return features_of(model, self.data[0], self.rows, progress=self.progress)
         features = self.data[0] if self.config.weights == "none" else self._pretrained
         return features if self.rows is None else features[self.rows]
@@ -211,6 +212,9 @@ class Job:
         """
         out = None if self.out is None else self.out / folder
         recipe = self.config.plan(self.samples) if recipe is None else recipe
+        options = dict(self.trainer_options)
+        if "callbacks" in options:  # each phase has its own: early stopping, for example, has a memory
+            options["callbacks"] = copy.deepcopy(options["callbacks"])
         with warnings.catch_warnings():  # `train` has warned of rare classes
             warnings.filterwarnings("ignore", ".*training samples: ", RandomSetWarning)
             report = fit(
@@ -226,7 +230,7 @@ class Job:
                 progress=self.progress,
                 reliability=reliability,
                 earlier=None if earlier is None else self.reports[earlier],
-                **self.trainer_options,
+                **options,
             )
         self.reports[folder] = report
         return report
