@@ -172,6 +172,7 @@ def test_what_we_write_can_be_loaded(untrusted, tmp_path):
 )
 def test_invalid_names(untrusted, monkeypatch, name):
     """From any source, such as a config.json."""
+    monkeypatch.chdir(untrusted)  # where there is no ../x
     monkeypatch.setattr(vision, "timm", lambda: pytest.fail("timm was imported"))
     with pytest.raises(RandomSetError, match=r"unknown backbone|nor a valid model name"):
         check_name(name)
