@@ -88,6 +88,8 @@ def discounted():
     network = RandomSetNetwork(backbones.small_cnn(1, 8), Budget.powerset(CLASSES)).eval()
     known, labels = torch.rand(200, 1, 8, 8), torch.arange(200) % 3
     network.fit_reliability((known[:100], labels[:100]), (known[100:140], labels[100:140]), kind="neighbours")
+    assert network.reliability is not None
+    network.reliability.familiar_from.fill_(0.5)  # whatever the random images give
     tested = Source("random", "images", known[140:], labels[140:], CLASSES)
     bright = Source("bright", "images", 9 + torch.rand(30, 1, 8, 8), torch.full((30,), -1), CLASSES)
     result = evaluate(network, tested, {"bright": bright.inputs}, progress=False)
