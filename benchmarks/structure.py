@@ -269,7 +269,7 @@ def files_with_tests(trees: dict[Path, ast.Module], root: Path) -> tuple[int, in
 
 
 def duplicates(root: Path) -> str:
-    """Return how many pairs of places the command `duplicates` lists, – if there is no such command."""
+    """Return how many pairs of places the command `duplicates` lists, or a dash if it is not installed."""
     command = shutil.which("duplicates")
     if command is None:
         return "–"

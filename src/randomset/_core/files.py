@@ -38,7 +38,7 @@ _ATTEMPTS = 20
 
 
 def expanded(path: str | os.PathLike[str]) -> Path:
-    """Expand `~` to the home folder; unlike `Path.expanduser`, keep the path if there is no such user."""
+    """Expand `~` to the home folder; unlike `Path.expanduser`, keep the path of an unknown user."""
     return Path(os.path.expanduser(path))
 
 

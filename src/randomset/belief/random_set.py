@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -108,7 +108,7 @@ class RandomSet(BeliefFunctions):
         tensor([0.9647, 0.0177, 0.0177])
         """
         return cls._from_raw(
-            _full_precision(transforms.as_numbers(logits, "logits")), budget, repair, logits=True
+            transforms.full_precision(transforms.as_numbers(logits, "logits")), budget, repair, logits=True
         )
 
     @classmethod
@@ -120,7 +120,7 @@ class RandomSet(BeliefFunctions):
         >>> RandomSet.from_belief(torch.tensor([0.5, 0.2, 0.9]), Budget.from_sets([{0, 1}], 2)).mass
         tensor([0.5000, 0.2000, 0.3000])
         """
-        belief = _full_precision(transforms.as_numbers(belief, "beliefs"))
+        belief = transforms.full_precision(transforms.as_numbers(belief, "beliefs"))
         transforms.checked_operators(belief, budget, "beliefs")
         if belief.numel() and not torch.compiler.is_compiling():
             low, high = (end.item() for end in belief.detach().aminmax())
@@ -153,7 +153,7 @@ class RandomSet(BeliefFunctions):
         tensor([0.2000, 0.3000])
         """
         given = transforms.as_numbers(mass, "masses")
-        mass = _full_precision(given)
+        mass = transforms.full_precision(given)
         operators = transforms.checked_operators(mass, budget, "masses")
         if not torch.compiler.is_compiling():
             check_distribution(mass, "masses", rounding(given.dtype))
@@ -207,14 +207,10 @@ class RandomSet(BeliefFunctions):
                     got=type(other).__name__,
                     remedy='Pass the rule by name: first.combine(second, rule="yager")',
                 )
-        rules = {
-            **{"dempster": fusion.dempster, "yager": fusion.yager, "disjunctive": fusion.disjunctive},
-            "mean": fusion.mean,
-        }
-        if rule not in rules:
-            raise RandomSetError("unknown rule", got=rule, expected=f"one of {', '.join(rules)}")
-        sources = (self, *others)
-        fused = rules[rule]([source.mass for source in sources], [source.budget for source in sources])
+        if rule not in get_args(Rule):
+            raise RandomSetError("unknown rule", got=rule, expected=f"one of {', '.join(get_args(Rule))}")
+        sources, fuse = (self, *others), getattr(fusion, rule)
+        fused = fuse([source.mass for source in sources], [source.budget for source in sources])
         validity = Validity.worst([source.validity for source in sources])
         family = self._family if fused.budget == self.budget else fused.budget
         if rule != "mean" or not any(source.is_discounted for source in sources):
@@ -398,8 +394,3 @@ class RandomSet(BeliefFunctions):
 
 def _mean(values: list[Tensor]) -> Tensor:
     return torch.stack(torch.broadcast_tensors(*values)).mean(0)
-
-
-def _full_precision(x: Tensor) -> Tensor:
-    """Convert half precision to float32: masses are differences of beliefs, and would lose their digits."""
-    return x.float() if x.is_floating_point() and x.dtype.itemsize < 4 else x

@@ -137,6 +137,11 @@ def checked_operators(x: Tensor, budget: Budget | BudgetOperators, what: str) ->
     return operators
 
 
+def full_precision(x: Tensor) -> Tensor:
+    """Convert half precision to float32: masses are differences of beliefs, and would lose their digits."""
+    return x.float() if x.is_floating_point() and x.dtype.itemsize < 4 else x
+
+
 def as_numbers(
     values: object, what: str, kind: type[RandomSetError] = ShapeError, remedy: str = ""
 ) -> Tensor:

@@ -17,7 +17,8 @@ from randomset._core.batches import Rows, count_of, cut_into_batches, progress_b
 from randomset._core.checks import encoded_labels, is_whole
 from randomset._core.torchvision import import_torchvision_first
 from randomset.backbones.inputs import InputSpec
-from randomset.data.sources import HuggingFaceDataset, Source, class_names, is_huggingface, load_source
+from randomset.data.datasets import HuggingFaceDataset, class_names, is_huggingface
+from randomset.data.sources import Source, load_source
 from randomset.errors import InvalidBeliefError, LabelError, MissingPackageError, RandomSetError, ShapeError
 from randomset.evaluation.predictor import Feed, Prediction, Predictor, digests_of
 

@@ -148,7 +148,8 @@ class Job:
     def features(self, model: nn.Module | None = None) -> Tensor:
         """Return features of the training samples: a model's, the pretrained backbone's, or the inputs."""
         if model is not None:
-            model = copy.deepcopy(model).float()  # the training may have changed the precision
+            if any(p.dtype != torch.float32 for p in model.parameters()):  # trained in another precision
+                model = copy.deepcopy(model).float()
             return features_of(model, self.data[0], self.rows, progress=self.progress)
         features = self.data[0] if self.config.weights == "none" else self._pretrained
         return features if self.rows is None else features[self.rows]
