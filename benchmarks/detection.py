@@ -30,9 +30,11 @@ import randomset as rs
 from randomset import backbones
 from randomset._core.batches import feature_tensor
 from randomset.belief.measures import entropy
+from randomset.budgeting.overlap import number_of_sets
 from randomset.data import load_source
 from randomset.evaluation.metrics import calibration_error, detection, negative_log_likelihood
 from randomset.models import Softmax
+from randomset.training import TrainConfig, train
 
 MEMBERS = 5
 Pair = tuple[Tensor, Tensor]
@@ -200,12 +202,23 @@ class _Distances:
         }
 
 
-def _budget(model: Softmax, train: Pair) -> rs.Budget:
-    """All sets of up to six classes, 20 sets of more."""
-    if model.num_classes <= 6:
-        return rs.Budget.powerset(model.num_classes)
-    features = _outputs(model, train[0][:5000])[0]
-    return rs.Budgeter(num_sets=20, reducer="pca").fit(features.numpy(), train[1][:5000].numpy()).budget_
+def random_set(work: Task, seed: int) -> rs.RandomSetNetwork:
+    """Train as `randomset train` does, without a reliability: only a head on frozen features."""
+    classes = int(work.train[1].max()) + 1
+    if not isinstance(work.backbone(), _Standardised):
+        settings: Any = {"epochs": work.epochs, "batch_size": work.batch_size, "seed": seed}
+        config = TrainConfig(reliability="none", **settings)
+        names = tuple(map(str, range(classes)))
+        return train(config, *work.train, names, work.val, backbone=work.backbone(), progress=False).model
+    torch.manual_seed(seed)
+    backbone = work.backbone()
+    budgeter = rs.Budgeter(num_sets=min(20, number_of_sets(classes) - 1), reducer="pca")
+    budgeter.fit(backbone(work.train[0]).numpy(), work.train[1].numpy())
+    network = rs.RandomSetNetwork(backbone, budgeter.budget_)
+    loss = rs.RandomSetLoss(network.budget, gamma=TrainConfig().likelihood_weight)
+    options: Any = {"epochs": work.epochs, "batch_size": work.batch_size, "progress": False}
+    rs.fit(network, work.train, work.val, loss=loss, seed=seed, reliability="none", **options)
+    return network
 
 
 def measured(name: str, seed: int, folder: Path) -> dict[str, Any]:
@@ -219,9 +232,8 @@ def measured(name: str, seed: int, folder: Path) -> dict[str, Any]:
         members.append(Softmax(work.backbone(), classes))
         rs.fit(members[-1], work.train, work.val, seed=1000 * seed + member, **options)
     single = members[0]
-    torch.manual_seed(seed)
-    network = rs.RandomSetNetwork(work.backbone(), _budget(single, work.train))
-    rs.fit(network, work.train, work.val, seed=seed, reliability="none", **options)
+    rs.calibrate(single, work.val)
+    network = random_set(work, seed)
     plain = {part: network.predict(inputs) for part, inputs in _parts(work).items()}
     report = network.fit_reliability(work.train, work.val)
     distances = _Distances(_outputs(single, work.train[0])[0], work.train[1])

@@ -42,8 +42,8 @@ _SLOPE = 2.0
 _LENGTH = 1.0  # weight of a length beyond its 95 % quantile
 _MAX_DEVIATIONS = 10.0  # of a standardised feature of a training sample
 _DIRECT = 4096  # pairs of points and means whose distances are computed without a matrix product
+_ONE_SIDED = 1.5  # features whose largest deviation from the mean is upwards by this factor
 _LOWEST = 1e-3  # the smallest r: below it, rounding would change the order of the classes
-_CERTAIN = 1e-6  # a smaller probability of an error counts as this one
 
 
 def check_reliability(kind: str | None) -> str:
@@ -65,18 +65,21 @@ class Reliability(nn.Module):
 
     r = (0.001 + 0.999 n / (n + exp(doubt − offset))) n_c / (n_c + s) with n = √(n_c / n̄)
 
-    doubt = 2 t + ½ log(4 u (1 − u)) with t = max(0, z₁) + max(0, z₂) + max(0, z₃ − 1)²
+    doubt = 2 (max(0, z₁) + max(0, z₂) + max(0, z₃ − 1)²)
 
     Here n_c is the number of training samples of the predicted class, n̄ its mean over all classes, and s ≤ 2
-    the prior weight of Walley's imprecise Dirichlet model: with few samples, no prediction is certain. The u
-    is the probability of an error that the prediction states itself, 1 − max BetP: a certain prediction
-    needs more distance to be doubted. The zⱼ = (dⱼ − median) / (95 % quantile − median), with the median and
-    the quantile of known validation inputs, compare distances dⱼ from the training data with usual ones. With
-    h the features, each standardised, and h' = h / ‖h‖:
+    the prior weight of Walley's imprecise Dirichlet model: with few samples, no prediction is certain. The
+    zⱼ = (dⱼ − median) / (95 % quantile − median), with the median and quantile of known validation inputs,
+    compare distances dⱼ from the training data with usual ones. With h the features, shifted and each divided
+    by its standard deviation, and h' = h / ‖h‖:
 
     - d₁, neighbours: the distance of h' to its 10th nearest neighbour in a bank of training samples
     - d₂, gaussians: the Mahalanobis distance of h' to the nearest class mean, with a shared covariance
     - d₃, length: log ‖h‖, which counts only beyond the 95 % quantile
+
+    The origin of h is the mean of the training samples. Features behind a ReLU or GELU are skewed, and zero
+    where nothing was found: if most features are, the lowest values are the origin instead. Relative to the
+    mean, inputs that excite no feature would all lie in one direction, with other weak inputs near them.
 
     A distance can only lower r: an input that is farther by one of them, and not nearer by the others, is
     never more reliable.
@@ -157,41 +160,32 @@ class Reliability(nn.Module):
             columns.append(_nearest_mean(unit @ whitening, means))
         return torch.cat([*columns, length.log()], -1)
 
-    def doubt(self, distances: Tensor, probabilities: Tensor) -> Tensor:
-        """Return the doubt (B) about predictions, from distances (B × J) and probabilities (B × N)."""
-        confidence, labels = probabilities.to(distances.dtype).max(-1)
-        return self._doubt(distances, confidence) - self.support.to(distances.dtype)[labels]
-
-    def _doubt(self, distances: Tensor, confidence: Tensor) -> Tensor:
-        """Return the doubt (B) about a class with as many samples as others, of which max BetP is given."""
+    def doubt(self, distances: Tensor) -> Tensor:
+        """Return the doubt (B) about predictions, from distances (B × J)."""
         z = (distances - self.median.to(distances.dtype)) / self.spread.to(distances.dtype)
         strange = z[..., :-1].clamp_min(0).sum(-1) + _LENGTH * (z[..., -1] - 1).clamp_min(0).square()
-        error = (1 - confidence).clamp(_CERTAIN, 0.5)
-        return _SLOPE * strange + (4 * error * (1 - error)).log() / 2
+        return _SLOPE * strange
 
     def reliability_at(self, doubt: Tensor, offset: float | None = None) -> Tensor:
         """Return r (B) for a doubt (B) about a class with many samples, by default with the own offset."""
         start = self.offset.to(doubt.dtype) if offset is None else offset
         return _LOWEST + (1 - _LOWEST) * torch.sigmoid(start - doubt)
 
-    def forward(self, features: Tensor, probabilities: Tensor) -> Tensor:
-        """Return r (B) for features (B × F) and class probabilities (B × N)."""
-        return self._reliability_and_share(features, *probabilities.max(-1))[0]
+    def forward(self, features: Tensor, labels: Tensor) -> Tensor:
+        """Return r (B) for features (B × F) and predicted classes (B)."""
+        return self._reliability_and_share(features, labels)[0]
 
     def weaken(self, answer: RandomSet, features: Tensor) -> RandomSet:
         """Widen and discount the predictions for features (B × F)."""
-        reliability, share = self._reliability_and_share(features, answer.confidence, answer.labels)
+        reliability, share = self._reliability_and_share(features, answer.labels)
         return answer.weaken(share, reliability, self.familiar_from)
 
-    def _reliability_and_share(
-        self, features: Tensor, confidence: Tensor, labels: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Return r (B) and κ (B) for features (B × F), and the confidences and labels of predictions."""
+    def _reliability_and_share(self, features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Return r (B) and κ (B) for features (B × F) and predicted classes (B)."""
         distances = self.distances(features)
         constants = torch.stack([self.support, self.evidence, self.imprecision], -1).to(distances.dtype)
         support, evidence, share = nn.functional.embedding(labels, constants).unbind(-1)
-        r = self.reliability_at(self._doubt(distances, confidence.to(distances.dtype)) - support)
-        return r * evidence, share
+        return self.reliability_at(self.doubt(distances) - support) * evidence, share
 
     @property
     def _learned(self) -> tuple[Tensor, ...]:
@@ -227,11 +221,13 @@ class Reliability(nn.Module):
         rows = min(len(features), MAX_ROWS, max(1, max_bytes // (4 * features.shape[1])))
         module = cls(kind, features.shape[1], num_classes, rows).to(features.device)
         exact = features.double()
-        centred = exact - exact.mean(0)
+        mean, lowest = exact.mean(0), exact.amin(0)
+        centred = exact - mean
         deviation = centred.std(0, correction=0)
         # A feature that is nearly constant would dominate all others in the few samples where it differs.
         scale = torch.maximum(deviation, centred.abs().amax(0) / _MAX_DEVIATIONS)
-        module.centre.copy_(exact.mean(0))
+        upwards = (exact.amax(0) - mean) / (mean - lowest).clamp_min(1e-12)
+        module.centre.copy_(lowest if upwards[deviation > 0].median() > _ONE_SIDED else mean)
         module.scale.copy_(scale.clamp_min(max(1e-3 * float(deviation.mean()), 1e-12)))
         unit = nn.functional.normalize((exact - module.centre.double()) / module.scale.double(), dim=1)
         if len(module.bank):
@@ -242,8 +238,7 @@ class Reliability(nn.Module):
         middle, high = distances.quantile(0.5, 0), distances.quantile(0.95, 0)
         module.median.copy_(middle)
         module.spread.copy_((high - middle).clamp_min(1e-6))
-        uncertain = distances.new_full((len(distances), num_classes), 1 / num_classes)
-        module.offset.copy_(module.doubt(distances, uncertain).max() + 4)
+        module.offset.copy_(module.doubt(distances).max() + 4)
         return module
 
     # -- files ----------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ReliabilityReport", "Reservoir", "fit_reliability"]
 
-_LIMITS = (1.005, 0.002, 0.0), (1.01, 0.004, 0.25)
+_LIMITS = (1.008, 0.002, 0.0), (1.012, 0.004, 0.25)
 """The cost of distances, and the cost of distances and few samples together: the NLL on the validation data
 times the first number, the ECE plus the second."""
 
@@ -199,7 +199,7 @@ def _choose(
         changed = int((labels != plain.argmax(1)).sum())
         if changed <= max(MAX_CHANGED[0], MAX_CHANGED[1] * samples):
             penalty = math.log(sharpening) ** 2 / (2 * _PRIOR_STD**2 * samples)
-            doubt = fitted.doubt(distances, sharp)
+            doubt = fitted.doubt(distances) - fitted.support.double()[labels]
             candidates.append(_Candidate(sharpening, penalty, sharp, doubt, counts[labels]))
 
     def best(offset: float, weight: float, limits: tuple[float, float, float]) -> _Candidate | None:
