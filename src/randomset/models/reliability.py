@@ -17,6 +17,7 @@ __all__ = [
     "MIN_VALIDATION",
     "Reliability",
     "ReliabilityKind",
+    "check_enough",
     "check_reliability",
     "reliability_from_spec",
     "reliability_from_state",
@@ -321,14 +322,19 @@ def _fit_gaussians(module: Reliability, unit: Tensor, labels: Tensor) -> None:
     module.means.copy_(means @ whitening)
 
 
-def _check(features: Tensor, val_features: Tensor) -> None:
-    if len(val_features) < MIN_VALIDATION:
+def check_enough(samples: int) -> None:
+    """Raise if a number of validation samples is too small to fit a reliability."""
+    if samples < MIN_VALIDATION:
         raise RandomSetError(
             "too few validation samples to fit the reliability",
-            got=len(val_features),
+            got=samples,
             expected=f"{MIN_VALIDATION} or more",
             remedy='Hold out more, or pass reliability="none"',
         )
+
+
+def _check(features: Tensor, val_features: Tensor) -> None:
+    check_enough(len(val_features))
     for name, values in (("training", features), ("validation", val_features)):
         if not values.isfinite().all():
             raise RandomSetError(f"the features of the {name} samples are not finite", got="NaN or infinity")

@@ -21,7 +21,13 @@ from randomset._core.batches import (
 )
 from randomset.belief.text import FAMILIAR
 from randomset.errors import LabelError, RandomSetError
-from randomset.models.reliability import MAX_ROWS, Reliability, check_reliability, stratified
+from randomset.models.reliability import (
+    MAX_ROWS,
+    Reliability,
+    check_enough,
+    check_reliability,
+    stratified,
+)
 from randomset.models.temperature import MAX_CHANGED, label_shares, measured
 
 if TYPE_CHECKING:
@@ -121,6 +127,8 @@ def fit_reliability(
     rows = min(MAX_ROWS, max(1, max_bytes // (4 * network.in_features)))
     reservoir, counts = Reservoir(_SAMPLES * rows), torch.zeros(network.num_classes, device=network.device)
     with evaluating(network), progress_bar("reliability", None, progress) as advance:
+        held_out = list(_outputs(network, val, batch_size, ignore_index))
+        check_enough(sum(len(part[0]) for part in held_out))  # before the pass over the training data
         for features, logits, shares in _outputs(network, train, batch_size, ignore_index):
             alone = shares.sum(1) == shares.amax(1)  # one class; for a set of them, the predicted one
             predicted = logits[:, : network.num_classes].argmax(1)
@@ -128,9 +136,6 @@ def fit_reliability(
             reservoir.add(features, labels)
             counts += labels.bincount(minlength=network.num_classes)
             advance(1)
-        held_out = list(_outputs(network, val, batch_size, ignore_index))
-    if not held_out:
-        raise LabelError("no validation data to fit the reliability to", got="no samples")
     features, logits, target = (torch.cat(parts) for parts in zip(*held_out, strict=True))
     training, labels = reservoir.samples()
     fitted = Reliability.fit(

@@ -244,7 +244,10 @@ def fit(
         held_out = data["val_dataloaders"] if val is not None else train.val_dataloader()
         calibration = _calibrated(network, held_out, loss, progress, insist=bool(calibrated))
     support = None
-    if validated and reliability != "none" and hasattr(network, "fit_reliability"):
+    wanted = validated and reliability != "none" and hasattr(network, "fit_reliability")
+    if wanted and not insists and calibration is not None and calibration.samples < MIN_VALIDATION:
+        logger.info("No reliability was fitted: too few validation samples (%d)", calibration.samples)
+    elif wanted:
         held_out = data["val_dataloaders"] if val is not None else train.val_dataloader()
         support = _supported(network, train, held_out, loss, progress, reliability, seed=seed, insist=insists)
     whole = joined_history(engine.earlier, history)
