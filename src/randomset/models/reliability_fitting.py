@@ -39,10 +39,9 @@ _LIMITS = (1.008, 0.002, 0.0), (1.012, 0.004, 0.25)
 """The cost of distances, and the cost of distances and few samples together: the NLL on the validation data
 times the first number, the ECE plus the second."""
 
-_OUTLIERS = 15
-"""The 1 + √m / 15 of m validation samples with the largest doubt do not count for these limits, nor do those
-beyond the 95 % quantile by more than three times its distance from the median: an outlier must not make every
-input reliable."""
+_OUTLYING = 3.0
+"""The validation sample with the largest doubt does not count for these limits, nor do those beyond the 95 %
+quantile by more than three times its distance from the median: outliers must not make all inputs reliable."""
 
 _FEW = 25
 """Beyond these limits, half of one of up to 50 validation samples may be wholly discounted, which costs log N
@@ -220,8 +219,8 @@ def _choose(
 
     doubts = candidates[0].doubt
     middle, most = doubts.quantile(0.5), doubts.quantile(0.95)
-    usual = doubts.argsort()[: samples - 1 - math.isqrt(samples) // _OUTLIERS]
-    usual = usual[doubts[usual] <= most + 3 * (most - middle)]
+    usual = doubts.argsort()[: samples - 1]
+    usual = usual[doubts[usual] <= most + _OUTLYING * (most - middle)]
     doubts = doubts[usual]
     nll, ece, _ = measured(plain[usual], target[usual])
     low, high = float(doubts.median()) + _MEDIAN, float(doubts.max()) + 10.0
