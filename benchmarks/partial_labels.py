@@ -1,9 +1,10 @@
 """Set-valued labels: accuracy of random-set networks beside softmax networks, for several kinds of labels.
 
-Every network has the same backbone and is trained on the same labels. "RS-NN" is the default loss, "RS-NN,
-literal" has `disambiguate=False`, "softmax" is trained with −log Σ p(c) over the classes of the label, and
-"softmax, uniform" with the cross-entropy of a uniform distribution over them. The sets of classes are chosen
-from the same labels: a sample counts for each of its classes.
+Every network has the same backbone and is trained on the same labels. "RS-NN" is trained as `randomset train`
+does: its first half of the epochs as "softmax". "RS-NN, from scratch" is trained with sets from the start,
+"RS-NN, literal" as well, and has `disambiguate=False`. "softmax" is trained with −log Σ p(c) over the classes
+of the label, and "softmax, uniform" with the cross-entropy of a uniform distribution over them. The sets of
+classes are chosen from the same labels: a sample counts for each of its classes.
 The default loss was chosen on the validation part of the digits (`--part val`).
 
 - half random: half of the labels contain a second class, drawn at random
@@ -35,10 +36,12 @@ from randomset import backbones
 from randomset.data import load_source
 from randomset.models import Softmax
 from randomset.models.set_selection import ClassLoss
+from randomset.training import TrainConfig, train
 
 PATTERNS = ("half random", "all random", "confusable", "each 30 %", "20 % wrong", "3 or 5")
-METHODS = ("RS-NN", "RS-NN, literal", "softmax", "softmax, uniform")
+METHODS = ("RS-NN", "RS-NN, from scratch", "RS-NN, literal", "softmax", "softmax, uniform")
 CLASSES = 10
+NAMES = tuple("0123456789")
 
 
 class UniformLoss(torch.nn.Module):
@@ -100,8 +103,12 @@ def measured(
     torch.manual_seed(seed)
     backbone = backbones.small_cnn(image_size=images.shape[-1])
     loss: torch.nn.Module
-    if method.startswith("softmax"):
-        network: rs.Classifier = Softmax(backbone, CLASSES)
+    network: rs.Classifier
+    if method == "RS-NN":
+        config = TrainConfig(epochs=epochs, batch_size=128, seed=seed)
+        network = train(config, images, mask, NAMES, backbone=backbone, progress=False).model
+    elif method.startswith("softmax"):
+        network = Softmax(backbone, CLASSES)
         loss = UniformLoss() if "uniform" in method else ClassLoss()
     else:
         samples, codes = mask.nonzero(as_tuple=True)
@@ -109,7 +116,8 @@ def measured(
         budget = budgeter.fit(images[samples].flatten(1).numpy(), codes.numpy()).budget_
         network = rs.RandomSetNetwork(backbone, budget)
         loss = rs.RandomSetLoss(budget, disambiguate="literal" not in method)
-    rs.fit(network, TensorDataset(images, mask), epochs=epochs, loss=loss, seed=seed, progress=False)
+    if method != "RS-NN":
+        rs.fit(network, TensorDataset(images, mask), epochs=epochs, loss=loss, seed=seed, progress=False)
     answer = network.predict(others)
     possible = label_sets(pattern, classes, 0) if pattern == "3 or 5" else one_hot(classes, CLASSES).bool()
     right = possible.gather(1, answer.probabilities.argmax(1, keepdim=True))
