@@ -126,7 +126,7 @@ def test_inputs_that_excite_no_feature_are_not_near_each_other():
 
 def test_the_distance_to_the_tenth_neighbour_and_to_the_nearest_mean():
     module, (known, _) = fitted(), blobs(5, 3)
-    unit = nn.functional.normalize((known - module.centre) / module.scale)
+    unit = nn.functional.normalize((known - module.centre) / module.scale) - module.middle
     found = module.distances(known)
     neighbours = torch.cdist(unit, module.bank).sort(1).values[:, 9]
     assert torch.allclose(found[:, 0], neighbours, atol=1e-4)

@@ -98,7 +98,9 @@ class Reliability(nn.Module):
     kinds = get_args(ReliabilityKind)
     centre: Tensor
     scale: Tensor
+    middle: Tensor
     bank: Tensor
+    half_squares: Tensor
     whitening: Tensor
     means: Tensor
     median: Tensor
@@ -121,7 +123,9 @@ class Reliability(nn.Module):
         width, classes = (in_features, num_classes) if "gaussians" in parts else (0, 0)
         self.register_buffer("centre", torch.zeros(in_features))
         self.register_buffer("scale", torch.ones(in_features))
-        self.register_buffer("bank", torch.zeros(rows, in_features))
+        self.register_buffer("middle", torch.zeros(in_features))  # the mean of h'
+        self.register_buffer("bank", torch.zeros(rows, in_features))  # h' of training samples, minus the mean
+        self.register_buffer("half_squares", torch.zeros(rows))  # ‖b‖² / 2 of each of them
         self.register_buffer("whitening", torch.zeros(width, width))
         self.register_buffer("means", torch.zeros(classes, width))
         self.register_buffer("median", torch.zeros(len(parts)))
@@ -147,16 +151,19 @@ class Reliability(nn.Module):
             )
         if self.centre.dtype != torch.float32 or features.dtype == torch.float64:
             exact = torch.float64 if features.dtype == torch.float64 else torch.float32
-            centre, scale, bank, whitening, means = (part.to(exact) for part in self._learned)
+            centre, scale, middle, bank, half_squares, whitening, means = (
+                part.to(exact) for part in self._learned
+            )
         else:
-            exact, (centre, scale, bank, whitening, means) = torch.float32, self._learned
+            exact, (centre, scale, middle, bank, half_squares, whitening, means) = torch.float32, self._learned
         standard = (features.to(exact) - centre) / scale
         length = standard.norm(dim=-1, keepdim=True).clamp_min(1e-12)
-        unit = standard / length
+        unit = standard / length - middle  # differences from the mean: the directions may all be similar
         columns = []
         if len(bank):
-            nearest = (unit @ bank.T).topk(min(_NEIGHBOURS, len(bank)), -1).values[..., -1:]
-            columns.append((2 - 2 * nearest).clamp_min(0).sqrt())
+            closeness = torch.addmm(-half_squares, unit, bank.T)  # (‖u‖² − ‖u − b‖²) / 2
+            nearest = closeness.topk(min(_NEIGHBOURS, len(bank)), -1).values[..., -1:]
+            columns.append((unit.square().sum(-1, keepdim=True) - 2 * nearest).clamp_min(0).sqrt())
         if len(means):
             columns.append(_nearest_mean(unit @ whitening, means))
         return torch.cat([*columns, length.log()], -1)
@@ -190,7 +197,10 @@ class Reliability(nn.Module):
 
     @property
     def _learned(self) -> tuple[Tensor, ...]:
-        return self.centre, self.scale, self.bank, self.whitening, self.means
+        return (
+            *(self.centre, self.scale, self.middle, self.bank),
+            *(self.half_squares, self.whitening, self.means),
+        )
 
     # -- fitting --------------------------------------------------------------------------------
 
@@ -231,8 +241,11 @@ class Reliability(nn.Module):
         module.centre.copy_(lowest if upwards[deviation > 0].median() > _ONE_SIDED else mean)
         module.scale.copy_(scale.clamp_min(max(1e-3 * float(deviation.mean()), 1e-12)))
         unit = nn.functional.normalize((exact - module.centre.double()) / module.scale.double(), dim=1)
+        module.middle.copy_(unit.mean(0))
+        unit -= module.middle.double()
         if len(module.bank):
             module.bank.copy_(unit[stratified(labels, rows)])
+            module.half_squares.copy_(module.bank.square().sum(1) / 2)
         if len(module.means):
             _fit_gaussians(module, unit, labels)
         distances = module.distances(val_features).double()
@@ -246,8 +259,10 @@ class Reliability(nn.Module):
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
         """Accept states of earlier versions, which lack some buffers."""
-        for name in ("evidence", "imprecision", "familiar_from"):
+        for name in ("evidence", "imprecision", "familiar_from", "middle"):
             state_dict.setdefault(prefix + name, getattr(self, name))
+        if prefix + "half_squares" not in state_dict and prefix + "bank" in state_dict:
+            state_dict[prefix + "half_squares"] = state_dict[prefix + "bank"].square().sum(1) / 2
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
     @property
