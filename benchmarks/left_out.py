@@ -159,12 +159,17 @@ def trained(
     known, val, test = _split(inputs[rows], targets, seed, shares)
     unknown = {"left out": inputs[torch.isin(labels, out)][:1500]} if len(out) else {}
     unknown |= made_from(name, test[0], known[0].std(0), seed)
-    if inputs.dim() == 2 and name not in TABLES:
+    path, frozen = folder / f"left-out-{name}-{seed}", inputs.dim() == 2 and name not in TABLES
+    if path.exists():
+        network = rs.RandomSetNetwork.load(path, _Standardised(known[0]) if frozen else None)
+    elif frozen:
         work = Task(known, val, test, {}, lambda: _Standardised(known[0]), 30 if name == "BBC" else 10, 64)
-        return random_set(work, seed), known, val, test, unknown
-    config = TrainConfig(seed=seed, reliability="none", **SETTINGS.get(name, {"epochs": 30}))
-    classes = tuple(map(str, names.tolist()))
-    return train(config, *known, classes, val, progress=False).model, known, val, test, unknown
+        network = random_set(work, seed)
+    else:
+        config = TrainConfig(seed=seed, reliability="none", **SETTINGS.get(name, {"epochs": 30}))
+        network = train(config, *known, tuple(map(str, names.tolist())), val, progress=False).model
+    network.save(path)
+    return network, known, val, test, unknown
 
 
 @contextmanager

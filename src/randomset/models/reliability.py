@@ -149,13 +149,11 @@ class Reliability(nn.Module):
                 got=str(tuple(features.shape)),
                 expected=f"(B, {self.in_features})",
             )
+        exact, learned = torch.float32, self._learned
         if self.centre.dtype != torch.float32 or features.dtype == torch.float64:
             exact = torch.float64 if features.dtype == torch.float64 else torch.float32
-            centre, scale, middle, bank, half_squares, whitening, means = (
-                part.to(exact) for part in self._learned
-            )
-        else:
-            exact, (centre, scale, middle, bank, half_squares, whitening, means) = torch.float32, self._learned
+            learned = tuple(part.to(exact) for part in learned)
+        centre, scale, middle, bank, half_squares, whitening, means = learned
         standard = (features.to(exact) - centre) / scale
         length = standard.norm(dim=-1, keepdim=True).clamp_min(1e-12)
         unit = standard / length - middle  # differences from the mean: the directions may all be similar
