@@ -215,12 +215,12 @@ class TestParameters:
         budget = RandomSetClassifier(num_sets, epochs=1, random_state=0).fit(*blobs).budget_
         assert budget.num_sets == {0: 0, 3: 3, 1000: 10}.get(num_sets, budget.num_sets)
 
-    def test_few_samples_are_not_held_out(self):
+    def test_enough_samples_are_held_out_or_none(self):
         X, y = load_iris(return_X_y=True)
         assert RandomSetClassifier(epochs=1).fit(X[::3], y[::3]).network_.calibration is None
-        assert (
-            RandomSetClassifier(epochs=1, validation_fraction=0.2).fit(X, y).network_.calibration is not None
-        )
+        small = RandomSetClassifier(epochs=1, random_state=0).fit(X, y)  # a tenth would be 15
+        assert small.network_.calibration is not None
+        assert small.network_.reliability is not None
         none = RandomSetClassifier(epochs=1, validation_fraction=0).fit(X, y)
         assert none.network_.calibration is None
 

@@ -21,6 +21,7 @@ from randomset.data.arrays import images_from_array
 from randomset.data.sources import mask_from_rows
 from randomset.errors import LabelError, RandomSetError, ShapeError
 from randomset.models.prediction import Threshold
+from randomset.models.reliability import MIN_VALIDATION
 from randomset.training import TrainConfig, train
 from randomset.training.balance import checked_class_weight
 
@@ -61,8 +62,9 @@ class RandomSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             more held-out samples: "auto", "neighbours", "gaussians" or "none"; see
             `randomset.models.Reliability`.
         reducer: how features are reduced for budgeting: "pca", "lda", "tsne", "umap" or "autoencoder".
-        validation_fraction: share of samples held out for calibration and for the threshold between known and
-            unknown inputs; 0 skips both.
+        validation_fraction: share of samples held out for calibration, for the reliability and for the threshold
+            between known and unknown inputs, which need 20 or more: as many are held out unless they would be more
+            than a quarter of the samples. 0 skips all three.
         keep: share of the held-out samples that count as known: `predict_known` rejects inputs whose entropy
             is above that of these samples.
         random_state: a seed or a NumPy generator, for reproducible results.
@@ -285,9 +287,14 @@ class RandomSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         if not 0 < self.keep <= 1:
             raise RandomSetError("keep is out of range", got=self.keep, expected="0 < keep ≤ 1")
-        rest, held_out = stratified_parts(codes, [share], seed)
-        enough = len(held_out) >= max(20, len(self.classes_))  # too few to fit a temperature
-        return (rest, held_out) if enough else (np.arange(len(codes)), held_out[:0])
+        needed = max(MIN_VALIDATION, len(self.classes_))
+        count = round(share * len(codes))
+        if share and count < needed <= len(codes) / 4:
+            count = needed
+        if count < needed:
+            return np.arange(len(codes)), np.arange(0)
+        rest, held_out = stratified_parts(codes, [count], seed)
+        return rest, held_out
 
     def _class_weight(self) -> Any:
         """Return the weights of the classes in the order of `classes_`."""

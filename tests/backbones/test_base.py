@@ -33,8 +33,17 @@ def test_the_auxiliary_output_is_returned_in_training_only():
     assert backbone.eval()(torch.rand(2, 3, 4, 4)).shape == (2, 3)
 
 
+def test_an_mlp_with_its_inputs_as_features():
+    torch.manual_seed(0)
+    backbone, inputs = backbones.mlp(12, (16, 8), keep_inputs=True).eval(), torch.randn(5, 3, 4)
+    torch.manual_seed(0)
+    plain = backbones.mlp(12, (16, 8)).eval()
+    assert torch.equal(backbone(inputs), torch.cat([plain(inputs.flatten(1)), inputs.flatten(1)], 1))
+
+
 CASES = {
     "mlp": (lambda: backbones.mlp(12, (16, 8), dropout=0.1), (12,)),
+    "mlp with its inputs": (lambda: backbones.mlp(12, (16, 8), keep_inputs=True), (3, 4)),
     "small_cnn": (lambda: backbones.small_cnn(1, 28), (1, 28, 28)),
     "small_cnn colour": (lambda: backbones.small_cnn(3, 32, width=8, dropout=0.2), (3, 32, 32)),
     "fast_cnn": (lambda: backbones.fast_cnn(3, width=16), (3, 32, 32)),

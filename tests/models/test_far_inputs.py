@@ -15,7 +15,7 @@ from tests.texts import WORDS, documents, tiny_bert
 def far_points(inputs, times, count=60):
     """Return points in random directions, so many standard deviations from the mean in each feature."""
     directions = torch.randn(count, inputs.shape[1], generator=torch.Generator().manual_seed(0))
-    directions = nn.functional.normalize(directions) * inputs.shape[1] ** 0.5
+    directions = nn.functional.normalize(directions.to(inputs)) * inputs.shape[1] ** 0.5
     return inputs.mean(0) + times * inputs.std(0) * directions
 
 
@@ -30,7 +30,8 @@ def test_tables(load):
     ).fit(train, targets)
     assert model.score(test, truths) >= plain.score(test, truths) - 0.02
     assert model.predict_known(test).mean() > 0.8
-    for far in (50 * train[:50], train[:50] + 50 * train.std(0), train[:50] - 50 * train.std(0)):
+    ten = far_points(torch.from_numpy(train), 10).numpy()
+    for far in (ten, 50 * train[:50], train[:50] + 50 * train.std(0), train[:50] - 50 * train.std(0)):
         assert not model.predict_known(far).any()
         answer = model.predict_random_set(far)
         assert answer.mass[:, -1].min() > 0.9

@@ -184,12 +184,28 @@ def check_patch_size(name: str, image_size: int | None, patch: Any) -> None:
 _MAX_DEPTH = 1000
 
 
-def mlp(in_features: int, widths: Sequence[int] = (256, 256), dropout: float = 0.0) -> Backbone:
+class _KeepingInputs(nn.Module):
+    """The outputs of some layers, followed by their inputs."""
+
+    def __init__(self, layers: nn.Module) -> None:
+        super().__init__()
+        self.layers = layers
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return torch.cat([self.layers(inputs), inputs.flatten(1)], -1)
+
+
+def mlp(
+    in_features: int, widths: Sequence[int] = (256, 256), dropout: float = 0.0, keep_inputs: bool = False
+) -> Backbone:
     """Fully connected layers with ReLU, for tabular data: (B, …) of `in_features` values → (B, widths[-1]).
 
+    With `keep_inputs`, the inputs follow as further features. An input that is far from the training data, but
+    excites the layers no more than usual, is then far in its features, too, as the reliability requires.
+
     >>> import torch
-    >>> mlp(64)(torch.randn(5, 64)).shape
-    torch.Size([5, 256])
+    >>> mlp(64)(torch.randn(5, 64)).shape, mlp(64, keep_inputs=True)(torch.randn(5, 64)).shape
+    (torch.Size([5, 256]), torch.Size([5, 320]))
     """
     if not widths:
         raise RandomSetError("mlp needs at least one width", got=list(widths))
@@ -197,7 +213,10 @@ def mlp(in_features: int, widths: Sequence[int] = (256, 256), dropout: float = 0
     for fan_in, fan_out in zip([in_features, *widths[:-1]], widths, strict=True):
         layers += [nn.Linear(fan_in, fan_out), nn.ReLU()]
         layers += [nn.Dropout(dropout)] if dropout else []
-    return with_spec(mlp, nn.Sequential(*layers), widths[-1], locals())
+    network: nn.Module = nn.Sequential(*layers)
+    if keep_inputs:
+        network = _KeepingInputs(network)
+    return with_spec(mlp, network, widths[-1] + in_features * keep_inputs, locals())
 
 
 def small_cnn(in_channels: int = 1, image_size: int = 28, width: int = 32, dropout: float = 0.0) -> Backbone:

@@ -50,6 +50,9 @@ __all__ = [
 
 logger = logging.getLogger("randomset.training")
 
+_MAX_KEPT = 512
+"""The largest number of columns that an MLP for tables has among its features: see `mlp`."""
+
 
 def are_tokens(inputs: Tensor) -> bool:
     """Return whether inputs are token ids (n × T) rather than features."""
@@ -122,9 +125,8 @@ def _ours(name: str, inputs: Tensor, width: int | None) -> nn.Module:
     if inputs.dim() == 2:
         if name != "mlp":
             raise RandomSetError("this backbone expects images", got=f"{name} for features", expected="mlp")
-        return backbones.mlp(
-            inputs.shape[1], dropout=0.2, **({} if width is None else {"widths": (width,) * 2})
-        )
+        columns, widths = inputs.shape[1], (256, 256) if width is None else (width, width)
+        return backbones.mlp(columns, widths, dropout=0.2, keep_inputs=columns <= _MAX_KEPT)
     channels, height, across = inputs.shape[1:]
     wide: dict[str, Any] = {} if width is None else {"width": width}
     builders: dict[str, Callable[[], nn.Module]] = {
