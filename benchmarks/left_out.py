@@ -83,7 +83,8 @@ VARIANTS: dict[str, tuple[str, Change, Change]] = {
     "length × 4": ("auto", {}, {"_LENGTH": 4.0}),
     "1st neighbour": ("auto", {}, {"_NEIGHBOURS": 1}),
     "50th neighbour": ("auto", {}, {"_NEIGHBOURS": 50}),
-    "bank of 1,024": ("auto", {"MAX_ROWS": 1024}, {"MAX_ROWS": 1024}),
+    "bank of 256": ("auto", {}, {"MAX_ROWS": 256}),
+    "bank of 4,096": ("auto", {}, {"_MIN_ROWS": 4096}),
     "shrinkage 0.1": ("auto", {}, {"_SHRINKAGE": 0.1}),
     "the mean as the origin": ("auto", {}, {"_ONE_SIDED": float("inf")}),
 }

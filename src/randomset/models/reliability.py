@@ -32,6 +32,8 @@ MIN_VALIDATION = 20
 MAX_ROWS = 4096
 """The largest number of training samples in the bank: more would cost more time than they add in accuracy."""
 
+_MIN_ROWS, _ROWS_PER_CLASS = 1024, 64  # of the bank, as far as there are training samples
+
 _PARTS = {
     "auto": ("neighbours", "gaussians", "length"),
     "neighbours": ("neighbours", "length"),
@@ -227,7 +229,8 @@ class Reliability(nn.Module):
                 expected=f"{4 * _NEIGHBOURS * features.shape[1]} or more",
                 remedy='Pass a larger max_bytes, or reliability="gaussians"',
             )
-        rows = min(len(features), MAX_ROWS, max(1, max_bytes // (4 * features.shape[1])))
+        wanted = min(MAX_ROWS, max(_MIN_ROWS, _ROWS_PER_CLASS * num_classes))
+        rows = min(len(features), wanted, max(1, max_bytes // (4 * features.shape[1])))
         module = cls(kind, features.shape[1], num_classes, rows).to(features.device)
         exact = features.double()
         mean, lowest = exact.mean(0), exact.amin(0)
