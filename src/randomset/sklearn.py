@@ -62,9 +62,9 @@ class RandomSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             more held-out samples: "auto", "neighbours", "gaussians" or "none"; see
             `randomset.models.Reliability`.
         reducer: how features are reduced for budgeting: "pca", "lda", "tsne", "umap" or "autoencoder".
-        validation_fraction: share of samples held out for calibration, for the reliability and for the threshold
-            between known and unknown inputs, which need 20 or more: as many are held out unless they would be more
-            than a quarter of the samples. 0 skips all three.
+        validation_fraction: share of samples held out for calibration, for the reliability and for the
+            threshold between known and unknown inputs. These need 20 samples, which are held out if they are
+            at most a quarter of all. 0 skips all three.
         keep: share of the held-out samples that count as known: `predict_known` rejects inputs whose entropy
             is above that of these samples.
         random_state: a seed or a NumPy generator, for reproducible results.

@@ -200,8 +200,8 @@ def mlp(
 ) -> Backbone:
     """Fully connected layers with ReLU, for tabular data: (B, …) of `in_features` values → (B, widths[-1]).
 
-    With `keep_inputs`, the inputs follow as further features. An input that is far from the training data, but
-    excites the layers no more than usual, is then far in its features, too, as the reliability requires.
+    With `keep_inputs`, the inputs follow as further features. An input that is far from the training data but
+    excites the layers no more than usual is then far in its features, too, as the reliability requires.
 
     >>> import torch
     >>> mlp(64)(torch.randn(5, 64)).shape, mlp(64, keep_inputs=True)(torch.randn(5, 64)).shape
