@@ -48,10 +48,37 @@ rank = os.environ.get("RANK", "0")
 json.dump(answer, open(f"{out}-{rank}.json", "w"))
 """
 
+PIPELINE = """
+import json, os, sys, torch
+from pathlib import Path
+from sklearn.datasets import load_digits
+from randomset.training import TrainConfig, train
 
-def run(tmp_path, kind, processes):
+kind, out = sys.argv[1:]
+data = load_digits()
+images, labels = torch.tensor(data.images, dtype=torch.float32)[:, None] / 16, torch.tensor(data.target)
+config = TrainConfig(epochs=4, num_sets=5, batch_size=64, width=8)
+result = train(
+    config, images, labels, tuple("0123456789"), rows=torch.arange(600), val_rows=torch.arange(600, 801),
+    out=Path(out), progress=False, accelerator="cpu", precision="32-true",
+)
+answer = result.model.predict(images[1000:1200])
+history = [{k: v for k, v in row.items() if k != "samples_per_second"} for row in result.fit.history]
+answer = {
+    "sets": [sorted(members) for members in result.model.budget.sets],
+    "history": history,
+    "temperature": result.fit.calibration.temperature,
+    "probabilities": answer.pignistic.tolist(),
+    "reliability": answer.reliability.tolist(),
+}
+rank = os.environ.get("RANK", "0")
+json.dump(answer, open(f"{out}-{rank}.json", "w"))
+"""
+
+
+def run(tmp_path, kind, processes, text=SCRIPT):
     script = tmp_path / "script.py"
-    script.write_text(SCRIPT, encoding="utf-8")
+    script.write_text(text, encoding="utf-8")
     out = tmp_path / f"{kind}{processes}"
     launcher = (
         ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"] if processes == 2 else []
@@ -81,6 +108,24 @@ def test_two_processes_learn_what_one_learns(tmp_path, kind):
         for name in ("loss", "bce", "M_r", "M_s", "val_loss", "val_accuracy", "val_ece", "learning_rate"):
             assert two[name] == pytest.approx(one[name], rel=1e-3, abs=1e-5), name
     assert alone["history"][0]["M_s"] > 0.1
+
+
+@pytest.mark.slow
+def test_two_processes_train_in_two_phases_what_one_trains(tmp_path):
+    (alone,) = run(tmp_path, "pipeline", 1, PIPELINE)
+    first, second = run(tmp_path, "pipeline", 2, PIPELINE)
+    assert first == second
+    assert first["sets"] == alone["sets"]
+    assert [row["phase"] for row in first["history"]] == [row["phase"] for row in alone["history"]]
+    assert len(first["history"]) == 4
+    for one, two in zip(alone["history"][:2], first["history"][:2], strict=True):  # the plain network
+        for name in ("loss", "val_loss", "val_accuracy"):
+            assert two[name] == pytest.approx(one[name], rel=1e-3), name
+    # Batch statistics are those of each process, so what follows agrees on average.
+    for name in ("probabilities", "reliability"):
+        difference = torch.tensor(first[name]) - torch.tensor(alone[name])
+        assert difference.abs().mean() < 0.03, name
+    assert len((tmp_path / "pipeline2" / "metrics.csv").read_text().splitlines()) == 1 + 4
 
 
 def test_the_hinge_is_on_the_mean_of_all_processes(monkeypatch):

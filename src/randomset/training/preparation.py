@@ -295,6 +295,7 @@ def quiet_lightning() -> Iterator[None]:
             ".*checkpoint callback.*",
             ".*GPU available but not used.*",
             ".*no `val_dataloader`.*",
+            ".*sync_dist=True.*",  # what is logged has been gathered
             ".*LeafSpec.*is deprecated.*",
             ".*Checkpoint directory.*exists and is not empty.*",
         ):
