@@ -27,7 +27,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from randomset import RandomSetEnsemble, load
+from randomset import RandomSetEnsemble
 from randomset.belief.budget import Budget
 from randomset.data import load_source
 from randomset.evaluation.metrics import (
@@ -37,7 +37,7 @@ from randomset.evaluation.metrics import (
     negative_log_likelihood,
     tempered,
 )
-from randomset.models import Classifier, Ensemble
+from randomset.models import Classifier, Ensemble, load
 from randomset.models.prediction import Prediction
 from randomset.training import TrainConfig, train
 from randomset.training.preparation import chosen_precision

@@ -233,6 +233,8 @@ def main() -> None:
         found[name] = rows
     for kind in ("left out", "made"):
         used = [name for name in names if kind in found[name][0]["default"]["entropy"]]
+        if not used:
+            continue
         print(f"\n| {kind} | {' | '.join(used)} | mean | NLL | ECE |\n{'|---' * (len(used) + 4)}|")
         for variant in VARIANTS:
             means = {

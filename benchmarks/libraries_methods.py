@@ -19,6 +19,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from benchmarks.libraries_training import MEMBERS, Experiment
 from randomset import Budgeter, RandomSetLoss, RandomSetNetwork, calibrate
+from randomset.models.head import fit_head
+from randomset.training.config import TrainConfig
 
 Predict = Callable[[Tensor], tuple[Tensor, dict[str, Tensor]]]
 
@@ -31,40 +33,46 @@ class Trained:
     seconds: float
 
 
-def random_set(experiment: Experiment, from_first: bool = False) -> Trained:
-    """RS-NN of `randomset`: a softmax network chooses the sets, then the random-set network is trained."""
-    plan, start = experiment.plan, time.process_time()
+def random_set(experiment: Experiment) -> Trained:
+    """RS-NN of `randomset`, as `randomset train` does it: plain first, then with sets, then a reliability."""
+    plan, start, task = experiment.plan, time.process_time(), experiment.task
+    plain, config, (first, rest) = experiment.network(), TrainConfig(), plan.halves()
+    experiment.train(plain, plan=first)
+    with torch.no_grad():
+        features = plain[0](task.train[0])
+    budget = Budgeter(num_sets=config.num_sets, progress=False).fit(features, task.train[1]).budget_
+    network, loss = RandomSetNetwork(plain[0], budget), RandomSetLoss(budget, gamma=config.likelihood_weight)
+    fit_head(network.head, features, task.train[1], loss, seed=experiment.seed)
+    rest = rest.within((plan.seconds or 0) - (time.process_time() - start))
+    recipe = config.phases(len(features))[1]
+    experiment.train(network, lambda outputs, labels, share: loss(outputs, labels), rest, recipe)
+    calibrate(network, TensorDataset(*task.validation), progress=False)
+    network.fit_reliability(task.train, task.validation, progress=False)
+    return Trained(_scored(network), time.process_time() - start)
+
+
+def random_set_from_scratch(experiment: Experiment) -> Trained:
+    """RS-NN of the paper: a plain network chooses the sets, then another one is trained; no reliability."""
+    plan, start, task = experiment.plan, time.process_time(), experiment.task
     plain = experiment.network()
     experiment.train(plain, plan=plan.within((plan.seconds or 0) / 2))
     with torch.no_grad():
-        features = plain[0](experiment.task.train[0])
-    budget = Budgeter(num_sets=20, progress=False).fit(features, experiment.task.train[1]).budget_
-    backbone = plain[0] if from_first else experiment.network()[0]
-    network, loss = RandomSetNetwork(backbone, budget), RandomSetLoss(budget)
-    spent = time.process_time() - start
-    experiment.train(
-        network,
-        lambda outputs, labels, share: loss(outputs, labels),
-        plan.within((plan.seconds or 0) - spent),
-    )
-    calibrate(network, TensorDataset(*experiment.task.validation), progress=False)
-    seconds = time.process_time() - start
+        features = plain[0](task.train[0])
+    budget = Budgeter(num_sets=20, progress=False).fit(features, task.train[1]).budget_
+    network, loss = RandomSetNetwork(experiment.network()[0], budget), RandomSetLoss(budget)
+    rest = plan.within((plan.seconds or 0) - (time.process_time() - start))
+    experiment.train(network, lambda outputs, labels, share: loss(outputs, labels), rest)
+    calibrate(network, TensorDataset(*task.validation), progress=False)
+    return Trained(_scored(network), time.process_time() - start)
 
+
+def _scored(network: RandomSetNetwork) -> Predict:
     def predict(images: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         answer = network.predict(images, progress=False)
-        scores = {
-            "entropy": answer.entropy,
-            "credal width": answer.credal_width,
-            "non-specificity": answer.nonspecificity,
-        }
-        return answer.pignistic, scores
+        wanted = ("entropy", "credal width", "non-specificity", "1 - reliability")
+        return answer.pignistic, {name: answer.scores[name] for name in wanted if name in answer.scores}
 
-    return Trained(predict, seconds)
-
-
-def random_set_from_first(experiment: Experiment) -> Trained:
-    """RS-NN of `randomset`, initialised with the backbone of the softmax network that chose the sets."""
-    return random_set(experiment, from_first=True)
+    return predict
 
 
 def softmax(experiment: Experiment) -> Trained:
@@ -256,7 +264,7 @@ def every_mass_head(experiment: Experiment) -> Trained:
 
 METHODS: dict[str, Callable[[Experiment], Trained]] = {
     "randomset: RS-NN": random_set,
-    "randomset: RS-NN, from first": random_set_from_first,
+    "randomset: RS-NN, from scratch": random_set_from_scratch,
     "torch: softmax": softmax,
     "TorchUncertainty: deep ensemble": deep_ensemble,
     "TorchUncertainty: packed ensemble": packed_ensemble,

@@ -21,6 +21,7 @@ from randomset.backbones.base import small_cnn
 from randomset.backbones.inputs import Standardise
 from randomset.data import Source, load_source
 from randomset.training.config import TrainConfig
+from randomset.training.recipe import Recipe
 
 MEMBERS = 5
 
@@ -38,6 +39,18 @@ class Plan:
     def within(self, seconds: float) -> Plan:
         """Return the plan with another number of seconds, if it counts seconds."""
         return self if self.seconds is None else replace(self, seconds=max(seconds, 0.0))
+
+    def halves(self) -> tuple[Plan, Plan]:
+        """Return the plans of two phases; of an odd number of epochs, the second one has one more.
+
+        >>> [plan.epochs for plan in Plan(epochs=3).halves()], Plan(seconds=8.0).halves()[0].seconds
+        ([1, 2], 4.0)
+        """
+        seconds = None if self.seconds is None else self.seconds / 2
+        first = self.epochs // 2
+        return replace(self, epochs=first, seconds=seconds), replace(
+            self, epochs=self.epochs - first, seconds=seconds
+        )
 
     def share(self, step: int, steps: int, spent: float) -> float:
         """Return the fraction of training completed, given steps, steps per epoch and seconds spent.
@@ -69,10 +82,12 @@ def train(
     plan: Plan,
     seed: int = 0,
     clock: Callable[[], float] = time.process_time,
+    recipe: Recipe | None = None,
 ) -> float:
     """Train in place until the plan is completed; return the seconds spent."""
-    recipe = TrainConfig().plan(len(images))
+    recipe = TrainConfig().plan(len(images)) if recipe is None else recipe
     optimizer = recipe.optimizer_for([model])
+    rates = [group["lr"] for group in optimizer.param_groups]
     order = torch.Generator().manual_seed(seed)
     steps, step, start = math.ceil(len(images) / recipe.batch_size), 0, clock()
     model.train()
@@ -82,8 +97,8 @@ def train(
             if share >= 1:
                 model.eval()
                 return clock() - start
-            for group in optimizer.param_groups:
-                group["lr"] = recipe.learning_rate * one_cycle(share)
+            for group, rate in zip(optimizer.param_groups, rates, strict=True):
+                group["lr"] = rate * one_cycle(share)
             optimizer.zero_grad()
             loss(model(images[rows]), labels[rows], share).backward()
             optimizer.step()
@@ -165,9 +180,15 @@ class Experiment:
         backbone = small_cnn(image_size=self.task.image_size, dropout=dropout)
         return nn.Sequential(backbone, nn.Linear(backbone.num_features, self.task.classes))
 
-    def train(self, model: nn.Module, loss: Loss = cross_entropy, plan: Plan | None = None) -> float:
+    def train(
+        self,
+        model: nn.Module,
+        loss: Loss = cross_entropy,
+        plan: Plan | None = None,
+        recipe: Recipe | None = None,
+    ) -> float:
         """Train in place; return the seconds."""
-        return train(model, loss, *self.task.train, plan or self.plan, self.seed)
+        return train(model, loss, *self.task.train, plan or self.plan, self.seed, recipe=recipe)
 
     @cached_property
     def softmax(self) -> tuple[nn.Sequential, float]:
