@@ -121,7 +121,8 @@ def test_methods_without_other_libraries_run(tmp_path):
     kept = tmp_path / "kept.json"
     results = libraries.run("digits", Plan(epochs=3), 1, methods, 2, kept)
     assert results["torch: softmax"][0]["accuracy"] > 0.5
-    assert set(results["randomset: RS-NN"][0]["scores"]) == {"entropy", "credal width", "non-specificity"}
+    scores = {"entropy", "credal width", "non-specificity", "1 - reliability"}
+    assert set(results["randomset: RS-NN"][0]["scores"]) == scores
     again = libraries.run("digits", Plan(epochs=3), 1, methods, 2, kept)
     assert libraries.qualities(again) == libraries.qualities(results)  # from the file
 
