@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import randomset as rs
-from randomset.errors import LabelError, RandomSetError
+from randomset.errors import LabelError, RandomSetError, RandomSetWarning
 from randomset.models import load
 from randomset.models.reliability_fitting import Reservoir
 from randomset.models.temperature import measured
@@ -123,6 +123,14 @@ def test_few_samples_make_wide_intervals():
         width[samples] = network.reliability
     assert width[30].imprecision.tolist() == [1, 1, 1]  # 12 / √10 > 1
     assert width[3000].imprecision.mean().item() == pytest.approx(12 / 1000**0.5, rel=0.05)
+
+
+def test_a_class_without_training_samples():
+    inputs, labels = blobs(600)
+    network = rs.RandomSetNetwork(nn.Sequential(nn.Linear(8, 32), nn.ReLU()), rs.Budget.powerset(3))
+    with pytest.warns(RandomSetWarning, match=r"no training samples of 1 of 3 classes \(2\)"):
+        network.fit_reliability((inputs, labels.clamp_max(1)), blobs(200, 1))
+    assert float(network.reliability.evidence[2]) <= float(network.reliability.evidence[:2].min())
 
 
 class TestPrediction:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from randomset._core.batches import (
     split_batch,
 )
 from randomset.belief.text import FAMILIAR
-from randomset.errors import LabelError, RandomSetError
+from randomset.errors import LabelError, RandomSetError, RandomSetWarning
 from randomset.models.reliability import (
     MAX_ROWS,
     Reliability,
@@ -145,6 +146,7 @@ def fit_reliability(
         kind=kind,
         max_bytes=max_bytes,
     )
+    _warn_of_missing(counts, network.known_classes)
     counts = counts.to(features.device).double().clamp_min(1)
     fitted.support.copy_((counts / counts.mean()).log() / 2)
     fitted.imprecision.copy_((_IMPRECISION / counts.sqrt()).clamp_max(1))
@@ -160,6 +162,18 @@ def fit_reliability(
         nll=(before[0], after[0]),
         ece=(before[1], after[1]),
     )
+
+
+def _warn_of_missing(counts: Tensor, classes: Sequence[str]) -> None:
+    missing = [name for name, count in zip(classes, counts.tolist(), strict=True) if not count]
+    if missing:
+        shown = ", ".join(missing[:5]) + ", …" * (len(missing) > 5)
+        warnings.warn(
+            f"no training samples of {len(missing)} of {len(classes)} classes ({shown}): predictions of them "
+            "are treated as if there were one sample of each",
+            RandomSetWarning,
+            stacklevel=5,
+        )
 
 
 @dataclass(frozen=True)
