@@ -310,14 +310,16 @@ def tables(folder: Path, names: list[str], seeds: int) -> str:
     }
     found = {name: rows for name, rows in found.items() if rows}
     pairs = [(name, part) for name, rows in found.items() for part in rows[0]["auroc"]]
-    lines = ["| score | " + " | ".join(f"{TASKS[name]} → {part}" for name, part in pairs) + " | mean |"]
-    lines.append("|---" * (len(pairs) + 2) + "|")
-    for score in next(iter(found.values()))[0]["auroc"][pairs[0][1]]:
-        values = [[row["auroc"][part][score] for row in found[name]] for name, part in pairs]
-        mean = statistics.mean(statistics.mean(column) for column in values)
-        lines.append(
-            f"| {score} | " + " | ".join(_spread(column, 1) for column in values) + f" | {mean:.1f} |"
-        )
+    scores = list(found[pairs[0][0]][0]["auroc"][pairs[0][1]])
+    lines = [f"| known → unknown | {' | '.join(scores)} |", "|---" * (len(scores) + 1) + "|"]
+    means: dict[str, list[float]] = {score: [] for score in scores}
+    for name, part in pairs:
+        columns = {score: [row["auroc"][part][score] for row in found[name]] for score in scores}
+        for score, values in columns.items():
+            means[score].append(statistics.mean(values))
+        cells = [_spread(values, 1) for values in columns.values()]
+        lines.append(f"| {TASKS[name]} → {part} | {' | '.join(cells)} |")
+    lines.append(f"| mean | {' | '.join(f'{statistics.mean(each):.1f}' for each in means.values())} |")
     lines += ["", "| data | model | accuracy, % | NLL, nats | ECE |", "|---|---|---|---|---|"]
     for name, rows in found.items():
         for model in rows[0]["known"]:
