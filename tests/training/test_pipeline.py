@@ -113,7 +113,31 @@ class TestFromPlain:
         assert accuracy[1] > accuracy[0] - 0.02
         assert (plain == start).double().mean() > 0.95
 
-    def test_one_history_has_both_phases(self, digit_images, tmp_path):
+    def test_the_head_is_fitted_with_the_weights_of_the_classes(self, digit_images, monkeypatch):
+        seen = []
+
+        def fit_head(head, features, labels, loss, weights=None, **options):
+            seen.append(weights)
+
+        monkeypatch.setattr("randomset.models.random_set.fit_head", fit_head)
+        inputs, labels, classes = digit_images
+        own = torch.linspace(1, 2, len(labels))
+        by_class = torch.arange(1.0, 1 + len(classes))
+        counts = labels.bincount(minlength=len(classes))
+        balanced = (len(labels) / (len(classes) * counts))[labels]
+        for changes, weights, expected in (
+            ({}, None, None),
+            ({}, own, own),
+            ({"class_weight": tuple(by_class.tolist())}, own, own * by_class[labels]),
+            ({"class_weight": "balanced"}, None, balanced),
+            ({"sampling": "balanced"}, None, balanced),
+        ):
+            train(dataclasses.replace(QUICK, epochs=2, **changes), inputs, labels, classes, weights=weights)
+            found = seen.pop()
+            assert found is expected or torch.allclose(found, expected.float())
+
+    def test_one_history_has_both_phases(self, digit_images, tmp_path, caplog):
+        caplog.set_level("INFO", "randomset")
         config = dataclasses.replace(QUICK, epochs=5, first_epochs=3)
         result = train(config, *digit_images, (digit_images[0][:50], digit_images[1][:50]), out=tmp_path)
         assert [(row["phase"], row["epoch"]) for row in result.fit.history] == [
@@ -129,6 +153,8 @@ class TestFromPlain:
         assert result.fit.best["phase"] == 2  # its weights are those of the network
         lines = (tmp_path / "metrics.csv").read_text().splitlines()
         assert [line.split(",")[0] for line in lines] == ["phase", "1", "1", "1", "2", "2"]
+        logged = [each.getMessage() for each in caplog.records if each.name == "randomset.training.epochs"]
+        assert [text.split(":")[0] for text in logged] == [f"epoch {number}" for number in range(1, 6)]
 
     def test_each_phase_has_its_own_callbacks(self, digit_images):
         from lightning.pytorch.callbacks import EarlyStopping

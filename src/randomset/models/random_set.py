@@ -298,7 +298,7 @@ class RandomSetNetwork(Classifier):
             if not resumed:  # else the checkpoint has the weights
                 features = job.features(plain) if features is None else features
                 seed = config.seed if job.seed is None else job.seed
-                fit_head(network.head, features, job.labels, loss, job.weights, seed=seed)
+                fit_head(network.head, features, job.labels, loss, job.loss_weights, seed=seed)
             del features
         job.log("Training the random-set network …")
         _, recipe = config.phases(job.samples)

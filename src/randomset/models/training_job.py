@@ -49,6 +49,10 @@ class TrainingJob(Protocol):
         """The weights of the training samples, if any."""
 
     @property
+    def loss_weights(self) -> Tensor | None:
+        """The weights of the training samples in the loss, if any: their own times those of their classes."""
+
+    @property
     def validation(self) -> Any:
         """The validation data, or None."""
 

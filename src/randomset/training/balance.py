@@ -21,12 +21,14 @@ if TYPE_CHECKING:
 __all__ = [
     "ClassWeight",
     "balanced_for",
+    "balanced_weights",
     "check_loss",
     "checked_class_weight",
     "class_counts",
     "class_weight_by_index",
     "counted",
     "warn_of_rare_classes",
+    "weights_by_class",
 ]
 
 ClassWeight: TypeAlias = "str | Mapping[str, float] | Sequence[float] | Sequence[tuple[str, float]] | None"
@@ -141,7 +143,35 @@ def balanced_for(plan: Recipe, network: nn.Module, loss: nn.Module, train: Any, 
             expected="a TensorDataset, a data set with `targets`, or a DataLoader of one",
             remedy="Pass weights: class_weight=[…], one for each class",
         )
+    return balanced_weights(counts)
+
+
+def balanced_weights(counts: Tensor) -> Tensor:
+    """Return weights (N) inversely proportional to the numbers of samples (N); their mean over samples is 1.
+
+    >>> balanced_weights(torch.tensor([30, 10]))
+    tensor([0.6667, 2.0000])
+    """
     return (counts.sum() / (len(counts) * counts)).float()
+
+
+def weights_by_class(labels: Any, weights: Tensor) -> Tensor:
+    """Return the weight of the class of each sample; a set-valued label has the mean of its classes.
+
+    >>> weights_by_class(torch.tensor([1, 0]), torch.tensor([0.5, 2.0]))
+    tensor([2.0000, 0.5000])
+    """
+    alone = isinstance(labels, Tensor) and labels.dim() == 1
+    if not alone and (not isinstance(labels, Tensor) or labels.shape[1:] != weights.shape):
+        raise LabelError(
+            "class_weight needs labels of classes",
+            got=f"labels of shape {tuple(labels.shape)}" if isinstance(labels, Tensor) else labels,
+            expected=f"class indices, or one column for each of the {len(weights)} classes",
+        )
+    if alone:
+        return weights[labels.long().clamp(0, len(weights) - 1)]  # the loss reports invalid labels
+    # No product of matrices: autocast rounds them.
+    return (labels * weights).sum(1) / labels.sum(1).clamp_min(1e-12)
 
 
 def check_loss(plan: Recipe, loss: nn.Module) -> None:

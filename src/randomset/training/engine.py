@@ -19,6 +19,7 @@ from randomset.backbones.inputs import InputSpec
 from randomset.errors import LabelError, RandomSetError, ShapeError
 from randomset.models.prediction import NUM_BINS, calibration_gaps
 from randomset.training.augmentation import SHIFT, augmented, mixed
+from randomset.training.balance import weights_by_class
 from randomset.training.loaders import seed_everything, seed_from
 from randomset.training.recipe import Recipe
 
@@ -115,23 +116,11 @@ class Engine(lightning.LightningModule):
         return mixed(inputs) if "mixup" in names else (inputs, None, none)
 
     def _weighted_by_class(self, labels: Any, weight: Tensor | None) -> Tensor | None:
-        """Multiply sample weights by class weights; a set-valued label has the mean of its classes."""
+        """Multiply sample weights by class weights."""
         by_class = self.class_weights
         if by_class is None:
             return weight
-        alone = isinstance(labels, Tensor) and labels.dim() == 1
-        if not alone and (not isinstance(labels, Tensor) or labels.shape[1:] != by_class.shape):
-            raise LabelError(
-                "class_weight needs labels of classes",
-                got=f"labels of shape {tuple(labels.shape)}" if isinstance(labels, Tensor) else labels,
-                expected=f"class indices, or one column for each of the {len(by_class)} classes",
-            )
-        if alone:
-            each = by_class[labels.long().clamp(0, len(by_class) - 1)]  # the loss reports invalid labels
-        else:
-            each = (labels * by_class).sum(1) / labels.sum(1).clamp_min(
-                1e-12
-            )  # no product of matrices: autocast rounds them
+        each = weights_by_class(labels, by_class)
         return each if weight is None else each * weight
 
     def _smoothed(self, labels: Any, outputs: Tensor) -> Any:
@@ -193,7 +182,8 @@ class Engine(lightning.LightningModule):
         for logger in self.loggers:
             logger.log_metrics(row, step=self.global_step)
         if self.trainer.is_global_zero:
-            text = f"epoch {self.current_epoch + 1}: loss {row['loss']:.4f}"
+            number = len(self.earlier) + self.current_epoch + 1
+            text = f"epoch {number}: loss {row['loss']:.4f}"
             text += f", validation accuracy {row['val_accuracy']:.2%}" if "val_accuracy" in row else ""
             epochs_logger.info(f"{text}, {row['samples_per_second']:.0f} samples/s")
 

@@ -25,9 +25,12 @@ from randomset.models.base import Classifier
 from randomset.models.storage import classifier_class
 from randomset.training.balance import (
     ClassWeight,
+    balanced_weights,
+    class_counts,
     class_weight_by_index,
     counted,
     warn_of_rare_classes,
+    weights_by_class,
 )
 from randomset.training.config import TrainConfig
 from randomset.training.fitting import fit
@@ -196,6 +199,17 @@ class Job:
     def class_weight(self) -> ClassWeight:
         """The configured weights of the classes, without names, which a part of the model may not know."""
         return class_weight_by_index(self.config.class_weight, self.classes)
+
+    @property
+    def loss_weights(self) -> Tensor | None:
+        """The weights of the training samples in the loss, if any: their own times those of their classes."""
+        given = "balanced" if self.config.sampling == "balanced" else self.class_weight
+        if given is None:
+            return self.weights
+        counts = class_counts(self.labels, len(self.classes))
+        by_class = balanced_weights(counts) if isinstance(given, str) else torch.tensor(given)
+        each = weights_by_class(self.labels, by_class)
+        return each if self.weights is None else each * self.weights
 
     def fit(
         self,
