@@ -142,8 +142,9 @@ class TestBackbones:
 @pytest.mark.parametrize(
     ("name", "shape", "features"),
     [
-        ("mlp", (2, 7), 16),
-        ("mlp", (2, 1, 4, 4), 16),
+        ("mlp", (2, 7), 16 + 7),  # with its inputs
+        ("mlp", (2, 1, 4, 4), 16 + 16),
+        ("mlp", (2, 513), 16),
         ("small_cnn", (2, 3, 8, 8), 64),
         ("fast_cnn", (2, 3, 16, 16), 64),
         ("resnet18", (2, 3, 8, 8), 128),

@@ -165,8 +165,9 @@ def fit_reliability(
 
 
 def _warn_of_missing(counts: Tensor, classes: Sequence[str]) -> None:
+    """Warn of classes without training samples, unless they are many, as of a published classifier."""
     missing = [name for name, count in zip(classes, counts.tolist(), strict=True) if not count]
-    if missing:
+    if 0 < len(missing) < len(classes) / 2:
         shown = ", ".join(missing[:5]) + ", …" * (len(missing) > 5)
         warnings.warn(
             f"no training samples of {len(missing)} of {len(classes)} classes ({shown}): predictions of them "
