@@ -46,7 +46,7 @@ def trained(count: int, seed: int) -> rs.RandomSetNetwork:
     batch = min(64, len(train[0]) // 2)
     epochs = max(5, min(60, STEPS * batch // len(train[0])))
     torch.manual_seed(seed)
-    network = rs.RandomSetNetwork(backbones.mlp(2), rs.Budget.powerset(4))
+    network = rs.RandomSetNetwork(backbones.mlp(2, keep_inputs=True), rs.Budget.powerset(4))
     rs.fit(network, train, val, epochs=epochs, batch_size=batch, seed=seed, progress=False)
     return network
 
