@@ -15,13 +15,12 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor, nn
 
-from randomset._core.checks import stratified_parts
+from randomset._core.checks import ENOUGH, enough, stratified_parts
 from randomset.belief.random_set import RandomSet
 from randomset.data.arrays import images_from_array
 from randomset.data.sources import mask_from_rows
 from randomset.errors import LabelError, RandomSetError, ShapeError
 from randomset.models.prediction import Threshold
-from randomset.models.reliability import MIN_VALIDATION
 from randomset.training import TrainConfig, train
 from randomset.training.balance import checked_class_weight
 
@@ -271,10 +270,11 @@ class RandomSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _known(self, answer: RandomSet) -> NDArray[np.bool_]:
         if self.threshold_ is None:
+            needed = max(ENOUGH, len(self.classes_))
             raise RandomSetError(
                 "there is no threshold between known and unknown inputs",
                 got="no held-out samples",
-                expected="at least 20, and one of each class",
+                expected=f"{needed} held out, as of {4 * needed} samples or more",
                 remedy="Fit with more samples, or with a larger validation_fraction",
             )
         return self.threshold_.known_by(answer.scores).numpy()
@@ -287,14 +287,9 @@ class RandomSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         if not 0 < self.keep <= 1:
             raise RandomSetError("keep is out of range", got=self.keep, expected="0 < keep ≤ 1")
-        needed = max(MIN_VALIDATION, len(self.classes_))
-        count = round(share * len(codes))
-        if share and count < needed <= len(codes) / 4:
-            count = needed
-        if count < needed:
-            return np.arange(len(codes)), np.arange(0)
-        rest, held_out = stratified_parts(codes, [count], seed)
-        return rest, held_out
+        needed = max(ENOUGH, len(self.classes_))
+        rest, held_out = stratified_parts(codes, [enough(share, len(codes), needed)], seed)
+        return (rest, held_out) if len(held_out) >= needed else (np.arange(len(codes)), held_out[:0])
 
     def _class_weight(self) -> Any:
         """Return the weights of the classes in the order of `classes_`."""

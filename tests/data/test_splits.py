@@ -72,6 +72,15 @@ class TestPublishedTestData:
         assert usual_shares("anything/else.npz")["validation"] == 0.1
 
 
+@pytest.mark.parametrize(("samples", "held"), [(400, 40), (150, 20), (79, 8), (80, 20)])
+def test_enough_samples_to_fit_a_reliability(samples, held):
+    labels = torch.arange(samples) % 2
+    data = Source("data", "features", torch.randn(samples, 3), labels, ("a", "b"))
+    assert len(Parts.of(data, "data", 0.1, 0.05, 0.2, 0).validation) == held
+    assert len(Parts.of(data, "data", 3, 0.05, 0.2, 0).validation) == 3  # as asked for
+    assert len(Parts.of(data, "data", 0, 0.05, 0.2, 0).validation) == 0
+
+
 class TestStrata:
     @pytest.mark.parametrize("seed", range(3))
     def test_exact_numbers_and_proportions(self, seed):

@@ -30,8 +30,8 @@ def test_reliability():
     assert [row[-1] for row in table.rows] == shares
     limit = float(found.reliability.familiar_from)
     sentence = (
-        f"Familiar are {shares[0]} of the test inputs, {shares[1]} of noise "
-        f"(with a reliability of at least {limit:.4g})."
+        f"Familiar, with a reliability of {limit:.4g} or more: "
+        f"{shares[0]} of the test inputs, {shares[1]} of noise."
     )
     assert sentence in result.summary
 

@@ -237,6 +237,10 @@ class TestEstimators:
             rs.wrap(rs.RandomSetClassifier(), *WINES[:2])
         with pytest.raises(RandomSetError, match="the estimator is not fitted"):
             rs.wrap(LogisticRegression(), *WINES[:2])
+        network, broken = rs.wrap(estimator, *WINES[:2]), WINES[2][0][:5].copy()
+        broken[3, 0] = np.nan  # which a forest takes
+        with pytest.raises(RandomSetError, match="the inputs are not finite; got NaN or infinity in input 3"):
+            network.predict(broken)
 
 
 class TestMistakes:

@@ -17,12 +17,14 @@ from torch import Tensor
 from randomset.errors import BudgetError, LabelError, RandomSetError, ShapeError
 
 __all__ = [
+    "ENOUGH",
     "Members",
     "braces",
     "checked_classes",
     "checked_features",
     "checked_set",
     "encoded_labels",
+    "enough",
     "is_number",
     "is_whole",
     "stratified_parts",
@@ -307,6 +309,20 @@ def checked_set(
 
 def _listed(names: Sequence[str], shown: int = 10) -> str:
     return ", ".join(names[:shown]) + (", …" if len(names) > shown else "")
+
+
+ENOUGH = 20
+"""Validation samples from which a temperature, a reliability and a threshold can be fitted."""
+
+
+def enough(share: float, samples: int, needed: int = ENOUGH) -> float:
+    """Return a share of the samples, or the number that is needed if that is more and at most a quarter.
+
+    >>> enough(0.1, 1000), enough(0.1, 150), enough(0.1, 60), enough(0, 150)
+    (0.1, 20, 0.1, 0)
+    """
+    fraction = share and not is_whole(share, 1)
+    return needed if fraction and round(share * samples) < needed <= samples / 4 else share
 
 
 def stratified_parts(labels: Any, shares: Sequence[float], seed: int = 0) -> list[NDArray[np.int64]]:

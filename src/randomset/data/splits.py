@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from randomset._core.checks import is_whole
+from randomset._core.checks import enough, is_whole
 from randomset._core.files import read_document, write_document
 from randomset.data.catalogue import KNOWN, files_of
 from randomset.data.images import has_split
@@ -78,7 +78,11 @@ class Parts:
     def of(
         cls, data: Source, name: str, validation: float, calibration: float, test: float, seed: int
     ) -> Parts:
-        """Split a source, each class in the same proportions."""
+        """Split a source, each class in the same proportions.
+
+        Enough samples to fit a reliability are held out to validate, if they are at most a quarter.
+        """
+        validation = enough(validation, len(data))
         if test == 0 and _has_test(name):
             train, held, calibrating = data.split(validation, calibration, seed=seed)
             return cls(name, train, held, calibrating, None)

@@ -94,7 +94,7 @@ def summary_of(numbers: dict[str, Any]) -> list[str]:
             for name, row in numbers["reliability"].items()
         )
         limit = _familiar_from(numbers["reliability"])
-        lines.append(f"Familiar are {', '.join(shares)} (with a reliability of at least {limit:.4g}).")
+        lines.append(f"Familiar, with a reliability of {limit:.4g} or more: {', '.join(shares)}.")
     if threshold is not None:
         kept, stopped = _share(threshold["kept"]), threshold["detected"]
         lines.append(

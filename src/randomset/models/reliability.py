@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from randomset._core.checks import ENOUGH
 from randomset.belief.random_set import RandomSet
 from randomset.belief.text import FAMILIAR
 from randomset.errors import FileFormatError, RandomSetError, ShapeError
@@ -26,7 +27,7 @@ __all__ = [
 
 ReliabilityKind = Literal["auto", "neighbours", "gaussians"]
 
-MIN_VALIDATION = 20
+MIN_VALIDATION = ENOUGH
 """The smallest number of validation samples from which the scale of the distances can be estimated."""
 
 MAX_ROWS = 4096

@@ -17,7 +17,7 @@ from randomset.belief.budget import Budget
 from randomset.belief.operators import BudgetOperators
 from randomset.belief.random_set import RandomSet
 from randomset.belief.repair import Repair
-from randomset.errors import RandomSetError
+from randomset.errors import InvalidBeliefError, RandomSetError
 from randomset.models.base import Classifier, Objective
 from randomset.models.calibration import SoftmaxTemperature
 from randomset.models.random_set import RandomSetNetwork
@@ -275,6 +275,16 @@ class _EstimatorHead(nn.Module):
         self.operators = BudgetOperators(budget)
 
     def forward(self, features: Tensor) -> Tensor:
+        if not features.isfinite().all():  # some estimators take missing values, but they have no distances
+            row = int((~features.isfinite()).any(1).nonzero()[0])
+            error = InvalidBeliefError(
+                "the inputs are not finite",
+                got=f"NaN or infinity in input {row} of a batch",
+                expected="finite numbers",
+                remedy="Replace missing values before wrapping the estimator",
+            )
+            error.sample = row
+            raise error
         with warnings.catch_warnings():
             # Columns keep their order, so the names that a data frame had in `fit` are not needed.
             warnings.filterwarnings("ignore", "X does not have valid feature names")

@@ -246,7 +246,11 @@ def fit(
     support = None
     wanted = validated and reliability != "none" and hasattr(network, "fit_reliability")
     if wanted and not insists and calibration is not None and calibration.samples < MIN_VALIDATION:
-        logger.info("No reliability was fitted: too few validation samples (%d)", calibration.samples)
+        logger.info(
+            "No reliability was fitted: too few validation samples (%d). Inputs far from the training data "
+            "can be accepted as known.",
+            calibration.samples,
+        )
     elif wanted:
         held_out = data["val_dataloaders"] if val is not None else train.val_dataloader()
         support = _supported(network, train, held_out, loss, progress, reliability, seed=seed, insist=insists)
