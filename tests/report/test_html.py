@@ -25,7 +25,7 @@ def test_reliability_has_a_section_only_if_there_is_one(report, discounted):
     heading = "Familiar or unlike the training data?"
     page = evaluation_report(discounted[1])
     assert heading in page
-    assert "(with a reliability of at least 0.5)" in page
+    assert "Familiar, with a reliability of 0.5 or more: " in page
     assert heading not in report
     assert "unlike the training data" not in report
     assert "knows" not in report + page

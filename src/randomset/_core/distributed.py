@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -38,6 +39,7 @@ class PartWriter(BasePredictionWriter):
         indices = [index for batch in batch_indices[0] for index in batch]
         tensors = {name: torch.cat([part[name] for part in predictions]) for name in predictions[0]}
         tensors["indices"] = torch.tensor(indices)
+        atexit.register(_leave)
         save_file(tensors, self.folder / f"{trainer.global_rank}.safetensors")
 
     @staticmethod
@@ -50,6 +52,12 @@ class PartWriter(BasePredictionWriter):
         return {
             name: torch.cat([part[name] for part in parts])[order] for name in parts[0] if name != "indices"
         }
+
+
+def _leave() -> None:
+    """End the communication before the process: its threads abort a process that ends with them."""
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
 
 
 def in_processes(

@@ -126,11 +126,13 @@ def fit_reliability(
         )
     rows = min(MAX_ROWS, max(1, max_bytes // (4 * network.in_features)))
     reservoir, counts = Reservoir(_SAMPLES * rows), torch.zeros(network.num_classes, device=network.device)
+    single = True
     with evaluating(network), progress_bar("reliability", None, progress) as advance:
         held_out = list(_outputs(network, val, batch_size, ignore_index))
         check_enough(sum(len(part[0]) for part in held_out))  # before the pass over the training data
         for features, logits, shares in _outputs(network, train, batch_size, ignore_index):
             alone = shares.sum(1) == shares.amax(1)  # one class; for a set of them, the predicted one
+            single &= bool(alone.all())
             predicted = logits[:, : network.num_classes].argmax(1)
             labels = torch.where(alone, shares.argmax(1), predicted)
             reservoir.add(features, labels)
@@ -146,7 +148,8 @@ def fit_reliability(
         kind=kind,
         max_bytes=max_bytes,
     )
-    _warn_of_missing(counts, network.known_classes)
+    if single:
+        _warn_of_missing(counts, network.known_classes)
     counts = counts.to(features.device).double().clamp_min(1)
     fitted.support.copy_((counts / counts.mean()).log() / 2)
     fitted.imprecision.copy_((_IMPRECISION / counts.sqrt()).clamp_max(1))

@@ -98,9 +98,10 @@ def wrap(
     calibration = network.calibrate(held_out, ignore_index=ignore_index, progress=progress)
     _check_validation(calibration, network.num_classes)
     logger.info("%s", calibration)
-    support = network.fit_reliability(
-        seen, held_out, kind=reliability, max_bytes=max_bytes, ignore_index=ignore_index, progress=progress
-    )
+    settings: Any = {"kind": reliability, "max_bytes": max_bytes, "ignore_index": ignore_index}
+    with warnings.catch_warnings():  # a trained classifier may know more classes than the data have
+        warnings.filterwarnings("ignore", "no training samples of", RandomSetWarning)
+        support = network.fit_reliability(seen, held_out, progress=progress, **settings)
     logger.info("%s", support)
     if network.input_spec is None and seen.spec is not None:
         spec = seen.spec.scaled() if isinstance(network.preprocess, Standardise) else seen.spec
