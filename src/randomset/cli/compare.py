@@ -14,6 +14,7 @@ from randomset.cli.checks import (
     class_weights,
     named_sources,
     number_or_auto,
+    weights_file,
 )
 from randomset.data.splits import resolved, usual_shares
 from randomset.errors import RandomSetError
@@ -89,7 +90,13 @@ def compare(
         **{"recipe": recipe, "epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate},
         **{"class_weight": class_weights(class_weight), "sampling": sampling},
         **{"augment": augment, "ema": ema, "keep": keep},
-        **{"width": width, "weights": resolved(weights), "freeze": freeze, "mirror": mirror, "size": size},
+        **{
+            "width": width,
+            "weights": weights_file(weights),
+            "freeze": freeze,
+            "mirror": mirror,
+            "size": size,
+        },
         **{"label_column": label_column, "text_column": text_column, **usual_shares(resolved(source))},
     }
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from randomset.cli.checks import check_seed, class_weights, number_or_auto, share_or_number
+from randomset.cli.checks import check_seed, class_weights, number_or_auto, share_or_number, weights_file
 from randomset.data.splits import resolved, usual_shares
 from randomset.errors import FileFormatError, RandomSetError
 from randomset.models.ensemble import Ensemble, ensemble_of
@@ -174,7 +174,7 @@ def train(
         "method": method,
         "backbone": f"hf:{resolved(backbone[3:])}" if backbone.startswith("hf:") else backbone,
         "width": width,
-        "weights": resolved(weights),
+        "weights": weights_file(weights),
         "freeze": freeze,
         "mirror": mirror,
         "max_tokens": max_tokens,
