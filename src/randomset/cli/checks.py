@@ -47,7 +47,7 @@ def check_seed(seed: int) -> None:
 
 
 def weights_file(text: str) -> str:
-    """Return the absolute path of a file of weights; "none" and "default" are words, whatever is in the folder."""
+    """Return the absolute path of a file of weights; the words "none" and "default" stay as they are."""
     return text if text in ("none", "default") else resolved(text)
 
 
