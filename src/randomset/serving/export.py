@@ -38,7 +38,7 @@ class Deployed(nn.Module):
 
     Args:
         network: a trained network.
-        threshold: decides the output `known`, by any score of the network; without a threshold, `known` is omitted.
+        threshold: decides the output `known`, by any score of the network; without it, `known` is omitted.
 
     >>> from randomset import Budget
     >>> network = RandomSetNetwork(nn.Linear(8, 16), Budget.powerset(3)).eval()
