@@ -108,7 +108,7 @@ def test_names_that_do_not_fit(given, tmp_path):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("timm:deit_tiny_distilled_patch16_224", "cannot be reached; got timm:deit_.*, which ends in tuple"),
+        ("timm:deit_tiny_distilled_patch16_224", "are not accessible; got timm:deit_.*, which ends in tuple"),
         ("torchvision:squeezenet1_0", r"no linear layer to replace; got SqueezeNet with .*classifier"),
     ],
 )
