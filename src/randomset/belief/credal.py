@@ -134,8 +134,8 @@ def is_in_credal_set(
 ) -> Tensor:
     """Whether P(A) ≥ Bel(A) for **every** set of classes A: (…, N) and (…, |O|) → (…), boolean.
 
-    Up to 12 classes, all sets are compared at once. Beyond that, a maximum flow decides each sample exactly:
-    P is in the credal set iff the mass of each set can be distributed among its classes to give P.
+    For up to 12 classes, all sets are compared at once. Beyond that, a maximum flow decides each sample: P is
+    in the credal set iff the mass of each set can be distributed among its classes such that they have P.
 
     >>> mass, budget = torch.tensor([0.5, 0.0, 0.1, 0.4]), Budget.from_sets([{0, 1}], 3)
     >>> is_in_credal_set(torch.tensor([[0.7, 0.2, 0.1], [0.6, 0.2, 0.2]]), mass.expand(2, 4), budget)
@@ -216,7 +216,7 @@ def credal_vertices(mass: Tensor, budget: Budget | BudgetOperators) -> Tensor:
 def enumeration(operators: BudgetOperators) -> PowerSetTransform:
     """Return the transform over all 2^N sets, also if the operators of the budget are sparse.
 
-    Only for up to `MAX_ENUMERATED_CLASSES` classes.
+    For up to `MAX_ENUMERATED_CLASSES` classes.
     """
     if operators.transform is not None:
         return operators.transform
