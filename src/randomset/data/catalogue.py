@@ -17,10 +17,12 @@ class Entry:
 
     idx: folder of the idx files, for data sets published in that format
     file: file name of a data set that is a single table with the columns `label` and `text`
-    hub: Hugging Face data set, followed by a colon and the configuration if there is one
-    image, label: columns of the Hugging Face data set; torchvision: class in `torchvision.datasets`
+    hub: Hugging Face data set, followed by a colon and its configuration, if any
+    image, label: columns of the Hugging Face data set
+    torchvision: class in `torchvision.datasets`
     varied: whether image sizes vary, so that images are stored as files
     held: number of training samples that the paper holds out, and how many of those are for calibration
+    advice: what else to know for obtaining the data
     """
 
     title: str
