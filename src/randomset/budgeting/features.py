@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler
 
 from randomset._core.batches import call_with, evaluating, flat_features, moved, progress_bar, split_batch
 from randomset._core.torchvision import import_torchvision_first
-from randomset.errors import LabelError, MissingPackageError, RandomSetError, ShapeError
+from randomset.errors import LabelError, RandomSetError, ShapeError, optional_package
 
 __all__ = ["FeatureProbe", "Part", "extract_features", "features_and_labels"]
 
@@ -37,7 +37,7 @@ def extract_features(
     name, or inputs alone; data sets and tensors are split into batches. The model runs on its own device, in
     evaluation mode, without gradients.
 
-    With several GPUs, or with `devices` processes on a CPU, Lightning's `predict` runs one copy on each; the
+    With several GPUs, or `devices` processes on a CPU, Lightning runs one copy of the model on each; the
     model and the loader must then be picklable.
 
     >>> import torch
@@ -181,11 +181,9 @@ def _in_processes(
     model: nn.Module, batches: Iterable[Any], layer: str | None, devices: int, progress: bool | None
 ) -> list[Part]:
     """Run one copy of the model per device with Lightning."""
-    try:
-        import_torchvision_first()
+    import_torchvision_first()
+    with optional_package("lightning", "train"):
         from randomset._core.distributed import in_processes
-    except ModuleNotFoundError:
-        raise MissingPackageError("lightning", "train") from None
     with evaluating(model):
         function, shown = partial(_named_features, layer), progress is not False
         outputs = in_processes(function, model, batches, devices, enable_progress_bar=shown)
