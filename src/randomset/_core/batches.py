@@ -203,8 +203,8 @@ def as_array(inputs: Any) -> Any:
     if is_picture(first) or listed or framed or fixed:
         try:
             if is_picture(first):
-                pictures = [inputs] if first is inputs else inputs
-                return torch.stack([pixels_from_pil(picture) for picture in pictures])
+                images = [inputs] if first is inputs else inputs
+                return torch.stack([pixels_from_pil(image) for image in images])
             inputs = np.array(inputs)  # a copy: the array of a data frame may be read-only
         except (ValueError, RuntimeError) as error:
             raise ShapeError("the inputs differ in shape", got=first_line(error)) from None
@@ -344,7 +344,7 @@ def paired(data: Any) -> Any:
 
 
 def labelled_batches(data: Any, size: int, purpose: str = "labelled") -> Any:
-    """Return batches of (inputs, labels) tensors or of a data set; batches are returned as they are."""
+    """Return batches of (inputs, labels) tensors or of a data set; batches are returned unchanged."""
     if not isinstance(data, (Dataset, Iterable)) or isinstance(data, Tensor):
         raise RandomSetError(
             f"cannot read the {purpose} data",

@@ -146,7 +146,7 @@ def encoded_labels(
     present = len(np.unique(codes))
     if present < at_least:
         raise LabelError(
-            "the labels contain one class only",
+            "the labels contain only one class",
             got=f"class {names[int(codes[0])]} for all {samples} samples",
             expected="two or more classes",
         )

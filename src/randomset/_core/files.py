@@ -219,7 +219,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
     finally:
         if lock.is_locked:  # not in a forked child
             with suppress(OSError):
-                # While the lock is held: a process that has the file open sees that it is gone, and retries.
+                # While the lock is held, so that a process that has the file open sees this and retries.
                 if own is not None and os.path.samestat(own, path.stat()):
                     path.unlink()
             lock.release()

@@ -177,7 +177,7 @@ def discount(mass: Tensor, budget: Family, reliability: float | Tensor) -> Tenso
             raise RandomSetError("reliability is out of range", got=got, expected="0 to 1")
     joint_shape(mass.shape[:-1], weight.shape[:-1])
     mass = _lift(mass, family, family.with_universal_set()) * weight
-    mass[..., -1:].add_(1 - weight)  # in place, since it is a new tensor
+    mass[..., -1:].add_(1 - weight)  # in place: it is a new tensor
     return mass
 
 

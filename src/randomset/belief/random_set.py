@@ -326,7 +326,7 @@ class RandomSet(BeliefFunctions):
         return self._selected(mass, lambda part: part.reshape(count)[samples])
 
     def _selected(self, mass: Tensor, select: Callable[[Tensor], Tensor]) -> RandomSet:
-        """Return a random set with other masses, and everything else per sample selected alike."""
+        """Return a random set with these masses, and the same selection of all else per sample."""
         reliability = None if self._reliability is None else select(self._reliability)
         disagreement = None if self._disagreement is None else select(self._disagreement)
         validity = self.validity.map(select)

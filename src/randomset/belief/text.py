@@ -66,7 +66,7 @@ def summary(random_set: RandomSet) -> str:
 def explanation(sample: RandomSet, top: int) -> str:
     """Return "0.61 on {cat, dog}, 0.30 on {cat}; predicted cat, probability in [0.30, 0.91]".
 
-    A discounted prediction ends with its reliability, and says if an input is unlike the training data:
+    For a discounted prediction, its reliability follows, and whether the input is unlike the training data:
     "0.87 on Θ (all classes): unlike the training data; 0.13 on {cat}; predicted cat, …; reliability 0.13, …".
     """
     if sample.shape.numel() != 1:

@@ -34,8 +34,8 @@ def from_confusion(
     overlap(A) = Σ_j min_{c∈A} p_c(j) / Σ_j max_{c∈A} p_c(j),
 
     the intersection over union of the areas under the distributions. The search is exact and covers sets of
-    all sizes. Classes that are never confused form no set; if fewer than `num_sets` sets are left, a warning
-    says so.
+    all sizes. Classes that are never confused form no set; a warning reports if fewer than `num_sets` sets
+    are left.
 
     >>> from_confusion([[95, 5, 0], [30, 70, 0], [0, 10, 90]], 2, ["cat", "dog", "car"])
     Budget(3 classes, 2 sets: {cat, dog}, {dog, car})

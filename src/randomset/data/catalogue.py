@@ -8,7 +8,7 @@ from pathlib import Path
 
 from randomset.errors import FileFormatError, RandomSetError
 
-__all__ = ["KNOWN", "Entry", "data_folder", "files_of", "how_to_get", "listing", "split_name"]
+__all__ = ["KNOWN", "Entry", "data_folder", "files_of", "how_to_get", "is_present", "listing", "split_name"]
 
 
 @dataclass(frozen=True)
@@ -157,6 +157,11 @@ def files_of(name: str, split: str) -> list[Path]:
     )
 
 
+def is_present(name: str, split: str) -> bool:
+    """Return whether the files of a split are complete."""
+    return any(all(path.exists() for path in files) for files in _candidate_files(name, split))
+
+
 def how_to_get(name: str) -> str:
     """Return instructions for obtaining a data set."""
     known = KNOWN[name]
@@ -171,13 +176,7 @@ def listing() -> list[tuple[str, str, str]]:
     """Return the name, title and available splits of every named data set."""
     rows = [("digits", "handwritten digits from scikit-learn, 8 × 8 grey", "built in")]
     for name, known in KNOWN.items():
-        present = []
-        for split in known.splits:
-            try:
-                files_of(name, split)
-                present.append(split)
-            except FileFormatError:
-                continue
+        present = [split for split in known.splits if is_present(name, split)]
         status = "found" if present and len(known.splits) == 1 else " and ".join(present)
         rows.append((name, known.title, status or "not found"))
     return rows

@@ -18,7 +18,7 @@ import numpy as np
 from randomset._core.batches import pixels_from_pil, progress_bar
 from randomset._core.files import replacing
 from randomset._core.torchvision import torchvision
-from randomset.data.catalogue import KNOWN, data_folder, files_of, how_to_get
+from randomset.data.catalogue import KNOWN, data_folder, how_to_get, is_present
 from randomset.data.images import CLASSES
 from randomset.errors import FileFormatError, RandomSetError, first_line, optional_package
 
@@ -37,13 +37,9 @@ def download(name: str, progress: bool | None = None) -> list[Path]:
     known, written = KNOWN[name], []
     data_folder().mkdir(parents=True, exist_ok=True)
     for split in known.splits:
-        try:
-            files_of(name, split)
+        if is_present(name, split):
             _logger.info("%s %s is already present.", name, split)
-            continue
-        except FileFormatError:
-            pass
-        if known.hub:
+        elif known.hub:
             written.append(_from_huggingface(name, split, progress))
         elif known.torchvision:
             written.append(_from_torchvision(name, split))

@@ -211,7 +211,7 @@ def _from_path(
         folder = read_folder(path, split, labelled=labelled, **images)
         if len(folder.classes) == 1:
             raise LabelError(
-                "the folder contains one class only",
+                "the folder contains only one class",
                 got=f"{folder.classes[0]} in {path}",
                 expected="one folder for each of two or more classes",
             )

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from randomset._core.checks import enough, is_whole
 from randomset._core.files import read_document, write_document
-from randomset.data.catalogue import KNOWN, files_of
+from randomset.data.catalogue import KNOWN, is_present
 from randomset.data.images import has_split
 from randomset.data.sources import Source, load_source
 from randomset.errors import FileFormatError
@@ -55,13 +55,7 @@ def _has_test(source: str) -> bool:
     if source not in KNOWN:
         folder = Path(source)
         return bool(source) and has_split(folder, "train") and has_split(folder, "test")
-    if len(KNOWN[source].splits) < 2:
-        return False
-    try:
-        files_of(source, "test")
-    except FileFormatError:
-        return False
-    return True
+    return len(KNOWN[source].splits) > 1 and is_present(source, "test")
 
 
 @dataclass(frozen=True)
