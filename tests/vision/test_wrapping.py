@@ -129,5 +129,5 @@ def test_published_weights_name_their_classes(tmp_path, monkeypatch):
     torch.save(torchvision().models.resnet18().state_dict(), file)
     found = classifier_from_library("torchvision:resnet18", image_size=32)
     assert found.classes[:2] == ("tench", "goldfish")
-    with pytest.raises(LabelError, match=r"unknown class; got 0 in digits; expected classes among tench, "):
+    with pytest.raises(LabelError, match=r"unknown class; got 0 in digits; expected one of tench, "):
         rs.Run.wrap("torchvision:resnet18", tmp_path / "run", "digits", size=32)
