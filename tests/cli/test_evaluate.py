@@ -103,7 +103,7 @@ class TestEvaluate:
         """Naming the training source means its held-out samples."""
         folder, _ = trained
         shutil.copytree(folder / "run", folder / "named")
-        options = ("--no-figures", "--no-sweeps", "--no-timing", "--out", "results")
+        options = ("--no-figures", "--no-sweeps", "--out", "results")
         out = run("evaluate", "named", "--test", "digits", "--validation", "digits", *options, cwd=folder)
         assert out.returncode == 0, out.stderr
         assert Evaluation.load(folder / "results")["test"]["samples"] == 359

@@ -55,7 +55,7 @@ class TestWrap:
         assert model.classes == base.classes
 
     def test_evaluate_and_report(self, folder):
-        out = run("evaluate", "run", "--ood", "noise=noise.npz", "--no-timing", "--no-sweeps", cwd=folder)
+        out = run("evaluate", "run", "--ood", "noise=noise.npz", "--no-sweeps", cwd=folder)
         assert out.returncode == 0, out.stderr
         assert (folder / "run" / "report.html").exists()
         numbers = json.loads((folder / "run" / "evaluation.json").read_text())
@@ -104,7 +104,7 @@ class TestWrap:
         held = [*stored["validation"], *stored["calibration"], *stored["test"]]
         assert len(stored["validation"]) > 300
         assert not used & set(held)
-        rs.Run(folder / "other").evaluate(sweeps=False, timing=False)
+        rs.Run(folder / "other").evaluate(sweeps=False)
 
     def test_a_model_without_a_run(self, folder, caplog):
         torch.manual_seed(0)
@@ -223,7 +223,7 @@ class TestHuggingFace:
         assert wrapped.model.classes == tuple(WORDS[:3])
         tokens = tokenize(texts, load_tokenizer(folder / "bert"), 32)
         assert torch.equal(wrapped.model.predict(tokens).labels, labels)
-        assert wrapped.evaluate(sweeps=False, timing=False)["test"]["accuracy"] == 1
+        assert wrapped.evaluate(sweeps=False)["test"]["accuracy"] == 1
         again = load(folder / f"run-{name[:2]}")  # rebuilt from the file alone
         assert torch.equal(again.predict(tokens).probabilities, wrapped.model.predict(tokens).probabilities)
 

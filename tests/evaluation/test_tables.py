@@ -42,6 +42,8 @@ class TestTables:
         titles = [table.title for table in result.tables]
         assert titles == [
             "Test data, 1497 inputs",
+            "Classes",
+            "Most confused classes",
             "Out-of-distribution detection",
             "Deployment threshold",
             "Selective prediction",

@@ -82,7 +82,7 @@ def write_arrays(folder):
 def write_evaluation(folder):
     inputs, labels = torch.rand(12, 4, generator=torch.Generator().manual_seed(0)), torch.arange(12) % 3
     data = rs.data.sources.Source("x", "features", inputs, labels, ("a", "b", "c"))
-    evaluate(network(), data, {"far": inputs + 9}, timing=False, progress=False).save(folder)
+    evaluate(network(), data, {"far": inputs + 9}, progress=False).save(folder)
 
 
 def write_scores(folder):

@@ -198,7 +198,7 @@ class TestCommands:
 
     def test_evaluation(self, first_run):
         before = contents(first_run)
-        words = ["evaluate", first_run, "--no-timing", "--no-sweeps", "--no-figures"]
+        words = ["evaluate", first_run, "--no-sweeps", "--no-figures"]
         self.refused(*words, cwd=first_run, most=10_000, what="scores.npz")
         assert contents(first_run) == before
 
@@ -269,7 +269,7 @@ class TestMounts:
     def test_a_disk_that_is_full(self, first_run, mounted):
         place = mounted("small", "size=20k")
         for words in (
-            ["evaluate", "--no-timing", "--no-sweeps", "--no-figures", "--out", place / "e"],
+            ["evaluate", "--no-sweeps", "--no-figures", "--out", place / "e"],
             ["predict", "digits", "--out", place / "p.csv"],
         ):
             done = run(words[0], first_run, *words[1:], cwd=first_run)

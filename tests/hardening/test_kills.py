@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 SMALL = ["--backbone", "mlp", "--width", "16", "--epochs", "4"]
 TRAIN = ["train", "digits", "--out", "run", "--sets", "5", *SMALL]
 RESUME = ["train", "--out", "run", "--resume"]
-EVALUATE = ["evaluate", "run", "--no-timing", "--no-sweeps", "--no-figures"]
+EVALUATE = ["evaluate", "run", "--no-sweeps", "--no-figures"]
 COMPARE = ["compare", "digits", "--methods", "rsnn,softmax", "--seeds", "1", "--no-figures", *SMALL]
 
 

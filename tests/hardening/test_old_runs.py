@@ -62,7 +62,7 @@ def test_every_file_opens(old):
 @pytest.mark.slow
 def test_evaluated_reported_and_resumed(old, tmp_path):
     before = Evaluation.load(old)
-    done = run("evaluate", "run", "--no-timing", "--no-sweeps", "--no-figures", cwd=tmp_path)
+    done = run("evaluate", "run", "--no-sweeps", "--no-figures", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     after = Evaluation.load(old)
     assert after["test"]["accuracy"] == before["test"]["accuracy"]

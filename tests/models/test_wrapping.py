@@ -91,7 +91,7 @@ class TestUnknownInputs:
 
     def test_evaluation_threshold_and_conformal_sets(self, pair):
         _, network = pair
-        result = rs.evaluate(network, TEST, {"far": FAR}, validation=VAL, timing=False)
+        result = rs.evaluate(network, TEST, {"far": FAR}, validation=VAL)
         assert result["ood"]["far"]["scores"]["credal width"]["auroc"] > 0.99
         assert "conformal" in result
         threshold = Threshold.keeping(0.95, network.predict(VAL[0]).entropy, "entropy")

@@ -81,7 +81,7 @@ def test_a_network_by_name_becomes_a_run(given, tmp_path):
     assert run.threshold is not None
     grey = images[:, :1, ::2, ::2]
     assert len(run.model.predict(run.model.input_spec.fit(grey)[0])) == 160
-    result = run.evaluate(sweeps=False, timing=False)
+    result = run.evaluate(sweeps=False)
     assert result["test"]["accuracy"] == 1
     distance = export_onnx(Deployed(run.model), images[:4].float() / 255, tmp_path / "model.onnx")
     assert distance is not None

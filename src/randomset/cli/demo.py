@@ -108,7 +108,7 @@ def _trained_and_measured(folder: Path, config: TrainConfig, unknown: str) -> Ev
             )
         shutil.rmtree(folder)
     with quiet():
-        return Run.train(config, folder).evaluate(ood={_NAME: unknown}, timing=False)
+        return Run.train(config, folder).evaluate(ood={_NAME: unknown})
 
 
 def _row(result: Evaluation) -> list[float]:

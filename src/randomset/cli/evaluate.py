@@ -46,7 +46,7 @@ def evaluate(
         float | None, typer.Option(help="also run AutoAttack with this ε (very slow)")
     ] = None,
     samples: Annotated[int, typer.Option(help="test inputs for noise, rotation and attacks")] = 1000,
-    timing: Annotated[bool, typer.Option(help="measure the prediction time")] = True,
+    timing: Annotated[bool, typer.Option(help="measure the prediction time (slow)")] = False,
     figures: Annotated[bool, typer.Option(help="draw figures, and write report.html")] = True,
     strict: Annotated[bool, typer.Option("--strict", help="fail if an image cannot be read")] = False,
     batch_size: Annotated[int, typer.Option(help="inputs per batch")] = 256,

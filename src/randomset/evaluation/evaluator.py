@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from randomset.belief.decision import utility
 from randomset.belief.text import FAMILIAR
 from randomset.errors import RandomSetError, ShapeError
+from randomset.evaluation.by_class import class_section
 from randomset.evaluation.conformal import SCORES, Conformal
 from randomset.evaluation.metrics import (
     balanced_accuracy,
@@ -164,6 +165,7 @@ def evaluate(
     numbers: dict[str, Any] = {
         "classes": list(known),
         "test": test_section(tested, bins),
+        "by_class": class_section(tested.labels, tested.prediction.labels, len(known)),
         "ood": ood_section(tested, others, held),
         "selective": selective_section(tested),
     }

@@ -26,6 +26,9 @@ def with_unit(score: str, shown: str | None = None) -> str:
     return f"{name}, {UNITS[score]}" if score in UNITS else name
 
 
+_MOST_CLASSES = 50  # in the table of classes
+
+
 @dataclass(frozen=True)
 class Table:
     """A table: title, column names, rows of text, and an explanatory note."""
@@ -55,6 +58,8 @@ class Table:
 def tables_of(numbers: dict[str, Any]) -> list[Table]:
     """Return one table for each section of an evaluation."""
     tables = [_test(numbers["test"])]
+    if "by_class" in numbers:  # not in evaluations of earlier versions
+        tables += _by_class(numbers["by_class"], numbers["classes"])
     if numbers["ood"]:
         tables.append(_ood(numbers["ood"]))
     if "reliability" in numbers:
@@ -145,6 +150,28 @@ def _test(test: dict[str, Any]) -> Table:
     if "negative_mass" in test:
         rows.append(("share of raw mass that was negative and repaired", _share(test["negative_mass"])))
     return Table(f"Test data, {test['samples']} inputs", ("measure", "value"), tuple(rows))
+
+
+def _by_class(section: dict[str, Any], classes: Sequence[str]) -> list[Table]:
+    """Return a table of classes (if there are many, those with the lowest recall) and one of confusions."""
+    counts, recall = section["samples"], section["recall"]
+    order: Sequence[int] = range(len(classes))
+    note = ""
+    if len(classes) > _MOST_CLASSES:
+        present = [c for c in order if counts[c]]
+        order = sorted(present, key=lambda c: recall[c])[:_MOST_CLASSES]
+        note = f"The {len(order)} of {len(classes)} classes with the lowest recall."
+    shown = ("precision", "recall", "f1")
+    rows = tuple((classes[c], str(counts[c]), *(_share(section[name][c]) for name in shown)) for c in order)
+    tables = [Table("Classes", ("class", "test inputs", "precision", "recall", "F1"), rows, note)]
+    if section["confused"]:
+        pairs = tuple(
+            (classes[true], classes[predicted], str(count), _share(count / counts[true]))
+            for true, predicted, count in section["confused"]
+        )
+        columns = ("true class", "predicted class", "test inputs", "share of the true class")
+        tables.append(Table("Most confused classes", columns, pairs))
+    return tables
 
 
 def _ood(ood: dict[str, Any]) -> Table:

@@ -182,7 +182,7 @@ class Run:
             ood: data of unknown classes, by name.
             options: `validation` (data to choose the threshold on; by default held out), `ood_samples`
                 (use at most this many of each), `sweeps` (noise and rotation; default True), `attacks`
-                (True, or the ε to use), `autoattack` (an ε), `timing` (default True), `strict` (reject
+                (True, or the ε to use), `autoattack` (an ε), `timing`, `strict` (reject
                 images that cannot be read), `out` (a folder for the results), `seed`, `devices`, and those
                 of `randomset.evaluation.evaluate`.
         """
@@ -230,7 +230,7 @@ def evaluate_run(
     sweeps: bool = True,
     attacks: bool | Sequence[float] = False,
     autoattack: float | None = None,
-    timing: bool = True,
+    timing: bool = False,
     strict: bool = False,
     out: str | Path | None = None,
     seed: int = 0,
@@ -270,7 +270,7 @@ def evaluate_run(
             rotation=ROTATION if sweeps and images else (),
             attacks=EPSILONS if attacks is True else attacks or (),
             autoattack=() if autoattack is None else (autoattack,),
-            timing=timing and devices == 1,
+            timing=timing,
             devices=devices,
             seed=seed,
             **options,

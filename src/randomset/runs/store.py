@@ -169,7 +169,7 @@ class RunStore:
             pass
         logger.info(f"Measuring {run.folder} …")
         options: dict[str, Any] = {"ood": ood, "ood_samples": ood_samples, "seed": seed}
-        result = evaluate_run(run, **options, sweeps=False, timing=False, out=folder).result
+        result = evaluate_run(run, **options, sweeps=False, out=folder).result
         if draw is not None:
             draw(result, folder / "figures")
         write_document({**mark, "figures": figures}, folder / "measured.json", _MEASURED, 1)
