@@ -11,7 +11,7 @@ import torch
 
 from randomset.errors import MissingPackageError, RandomSetError
 
-__all__ = ["import_torchvision_first", "timm", "torchvision"]
+__all__ = ["import_lightning", "import_torchvision_first", "timm", "torchvision"]
 
 
 def torchvision() -> Any:
@@ -43,6 +43,15 @@ def import_torchvision_first() -> None:
     """
     if "torchvision" not in sys.modules and importlib.util.find_spec("torchvision") is not None:
         torchvision()
+
+
+def import_lightning() -> Any:
+    """Import Lightning, which imports torchvision."""
+    import_torchvision_first()
+    try:
+        return importlib.import_module("lightning")
+    except ImportError:
+        raise MissingPackageError("lightning", "train") from None
 
 
 def timm() -> Any:

@@ -1,4 +1,4 @@
-"""Training on Lightning: the module that it trains."""
+"""The Lightning module that trains a network."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ class Engine(lightning.LightningModule):
             return labels
         if (labels == self.ignored).any():
             raise LabelError(
-                "labels that are ignored cannot be smoothed",
+                "ignored labels cannot be smoothed",
                 got=f"the label {self.ignored}",
                 remedy="Omit these samples, or use a recipe with label_smoothing=0",
             )

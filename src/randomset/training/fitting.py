@@ -14,14 +14,8 @@ from torch import nn
 
 from randomset._core.batches import on_terminal, usual_workers
 from randomset._core.files import locks_out_folder
-from randomset._core.torchvision import import_torchvision_first, torchvision
-from randomset.errors import (
-    FileFormatError,
-    LabelError,
-    MissingPackageError,
-    RandomSetError,
-    RandomSetWarning,
-)
+from randomset._core.torchvision import import_lightning, torchvision
+from randomset.errors import FileFormatError, LabelError, RandomSetError, RandomSetWarning
 from randomset.models.base import Classifier
 from randomset.models.reliability import MIN_VALIDATION, check_reliability
 from randomset.models.reliability_fitting import ReliabilityReport
@@ -97,8 +91,8 @@ def fit(
         loss: a module called with (outputs, labels); by default, the network's own.
         batch_size: samples per step over all processes, for data sets; by default, the recipe's.
         learning_rate: the maximum learning rate; by default, the recipe's.
-        seed: seed of the data order, dropout and augmentation. The network brings its initial weights: seed
-            torch before building it.
+        seed: seed of the data order, dropout and augmentation. For reproducible initial weights, seed torch
+            before building the network.
         out: a run folder for metrics.csv, checkpoints and TensorBoard's logs, locked against other processes.
             Without it, nothing is written.
         resume: whether to resume from the run folder's last checkpoint, or the path of another one. If the
@@ -123,21 +117,12 @@ def fit(
         precision: a precision by its name in Lightning; by default mixed, where the device supports it.
         trainer_options: further arguments of `lightning.Trainer`: devices, strategy, logger, callbacks, …
     """
-    import_torchvision_first()
-    try:
-        import lightning
-    except ImportError:
-        raise MissingPackageError("lightning", "train") from None
+    lightning = import_lightning()
     from randomset.training.checkpoints import RunCheckpoints, Stopped
     from randomset.training.engine import Engine
 
-    changes: dict[str, Any] = {
-        "class_weight": class_weight,
-        "sampling": sampling,
-        "augment": augment,
-        "ema": ema,
-    }
-    changes |= {"epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate}
+    changes: dict[str, Any] = {"epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate}
+    changes |= {"class_weight": class_weight, "sampling": sampling, "augment": augment, "ema": ema}
     plan = Recipe.named(recipe, **changes)
     if "randaugment" in plan.augmentations:
         torchvision()  # fail early
@@ -175,8 +160,9 @@ def fit(
     before = {name: getattr(network, name) for name in fitted if getattr(network, name, None) is not None}
     for name in before:
         setattr(network, name, None)
+    device = next((p.device for p in network.parameters()), torch.device("cpu"))
     try:
-        engine = Engine(network, loss.to(_device_of(network)), plan, seed, weights)
+        engine = Engine(network, loss.to(device), plan, seed, weights)
         engine.earlier = [] if earlier is None else earlier.history
         checkpoint = None if checkpoints is None else find_checkpoint(checkpoints, resume, engine, loader)
     except RandomSetError:
@@ -201,7 +187,6 @@ def fit(
             from_previous=start is not None and start.resolve() == (checkpoints / "previous.ckpt").resolve(),
         )
         callbacks.append(keeper)
-    device = _device_of(network)
     options = {
         "accelerator": "auto",
         "logger": loggers(folder, trainer_options.pop("logger", None)),
@@ -229,7 +214,7 @@ def fit(
         except Exception as error:
             if start is None or keeper.begun or isinstance(error, RandomSetError):
                 raise
-            raise FileFormatError(  # not caught by our own checks
+            raise FileFormatError(  # damage that our own checks did not find
                 "cannot resume from the checkpoint", got=f"{start}: {error!r:.200}"
             ) from error
         finally:
@@ -239,29 +224,27 @@ def fit(
     engine.adopt_average()
     history = engine.history or (resumed["history"] if resumed else [])
     wanted = getattr(network, "bounded", False) if calibrated is None else calibrated
-    calibration = None
+    held_out = data.get("val_dataloaders")
+    if validated and held_out is None:
+        held_out = train.val_dataloader()
+    calibration, support = None, None
     if wanted and validated:
-        held_out = data["val_dataloaders"] if val is not None else train.val_dataloader()
         calibration = _calibrated(network, held_out, loss, progress, insist=bool(calibrated))
-    support = None
     wanted = validated and reliability != "none" and hasattr(network, "fit_reliability")
     if wanted and not insists and calibration is not None and calibration.samples < MIN_VALIDATION:
         logger.info(
-            "No reliability was fitted: too few validation samples (%d). Inputs far from the training data "
-            "can be accepted as known.",
+            "The reliability was not fitted: too few validation samples (%d). Inputs far from the training "
+            "data may be accepted as known.",
             calibration.samples,
         )
     elif wanted:
-        held_out = data["val_dataloaders"] if val is not None else train.val_dataloader()
         support = _supported(network, train, held_out, loss, progress, reliability, seed=seed, insist=insists)
     whole = joined_history(engine.earlier, history)
     planned = plan.epochs + (0 if earlier is None else earlier.planned)
     report = FitReport(whole, folder, calibration, planned, keep, support)
     baseline: Any = engine.first_loss
-    if (
-        earlier is not None and earlier.history
-    ):  # a fitted head starts with a loss that the first steps may well exceed
-        baseline = max(earlier.history[0]["loss"], history[0]["loss"])
+    if engine.earlier:  # a fitted head starts with a loss that the first steps may well exceed
+        baseline = max(engine.earlier[0]["loss"], history[0]["loss"])
     _warn_of_divergence(history, baseline)
     if isinstance(network, Classifier):
         if engine.input_spec is not None and "input_shape" not in network.notes:
@@ -321,8 +304,8 @@ def _calibrated(
         return None
     if report.samples < MIN_VALIDATION:
         warnings.warn(
-            f"calibrated on {report.samples} validation samples, fewer than {MIN_VALIDATION}: this hardly "
-            "improves the confidence, and there is no reliability. Hold out more samples",
+            f"calibrated on {report.samples} validation samples, fewer than {MIN_VALIDATION}: too few "
+            "to improve the confidence much, or to fit the reliability. Hold out more samples",
             RandomSetWarning,
             stacklevel=4,
         )
@@ -354,7 +337,7 @@ def _supported(
     except RandomSetError as error:
         if insist:
             raise
-        logger.info("No reliability was fitted: %s", error)
+        logger.info("The reliability was not fitted: %s", error)
         return None
 
 
@@ -382,7 +365,3 @@ def _stopped(number: int | None, checkpoint: Path, folder: Path | None) -> Train
         int(number or signal.SIGINT),
         checkpoint if checkpoint.exists() else None,
     )
-
-
-def _device_of(module: nn.Module) -> torch.device:
-    return next((p.device for p in module.parameters()), torch.device("cpu"))

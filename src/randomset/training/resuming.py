@@ -1,4 +1,4 @@
-"""How training ends and resumes: its report, and checkpoints, which are read without executing code.
+"""Reports of training, and resuming from checkpoints, which are read without executing code.
 
 A damaged checkpoint falls back to the previous one.
 """
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from randomset._core.checks import is_whole
-from randomset._core.files import check_version, replacing
+from randomset._core.files import check_version, write_text
 from randomset.errors import FileFormatError, MissingPackageError, RandomSetError, RandomSetWarning
 from randomset.models.reliability_fitting import ReliabilityReport
 from randomset.models.temperature import CalibrationReport
@@ -94,7 +94,7 @@ class FitReport:
 def joined_history(
     earlier: list[dict[str, float]], history: list[dict[str, float]]
 ) -> list[dict[str, float]]:
-    """Join the rows of two phases of one training, whose epochs and steps are counted on.
+    """Join the histories of two phases of one training run; epochs and steps are counted continuously.
 
     >>> joined_history([{"epoch": 1, "step": 10}], [{"epoch": 1, "step": 10}])
     [{'phase': 1, 'epoch': 1, 'step': 10}, {'phase': 2, 'epoch': 2, 'step': 20}]
@@ -114,8 +114,7 @@ def write_history(history: list[dict[str, float]], path: Path) -> None:
     lines = [",".join(columns)]
     for row in history:
         lines.append(",".join(f"{row[name]:.8g}" if name in row else "" for name in columns))
-    with replacing(path) as temporary:
-        temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    write_text("\n".join(lines) + "\n", path)
 
 
 class TrainingStopped(KeyboardInterrupt):
