@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 import randomset
-from randomset._core.files import expanded, read_document, replacing
+from randomset._core.files import expanded, read_document, replacing, write_text
 from randomset.data.arrays import read_arrays
 from randomset.errors import FileFormatError, MissingPackageError, RandomSetError
 from randomset.evaluation.predictor import Prediction
@@ -249,6 +249,5 @@ def json_safe(value: Any) -> Any:
 
 def _written(text: str, path: str | Path | None) -> str:
     if path is not None:
-        with replacing(Path(path)) as temporary:
-            temporary.write_text(text, encoding="utf-8")
+        write_text(text, Path(path))
     return text
