@@ -6,6 +6,8 @@ import logging
 import os
 import signal
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -118,7 +120,7 @@ def fit(
         trainer_options: further arguments of `lightning.Trainer`: devices, strategy, logger, callbacks, …
     """
     lightning = import_lightning()
-    from randomset.training.checkpoints import RunCheckpoints, Stopped
+    from randomset.training.checkpoints import RunCheckpoints
     from randomset.training.engine import Engine
 
     changes: dict[str, Any] = {"epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate}
@@ -134,7 +136,8 @@ def fit(
                 remedy="Pass one, such as loss=nn.CrossEntropyLoss()",
             )
         loss = network.default_loss()  # type: ignore[operator]
-    insists = check_reliability(reliability) not in ("auto", "none")
+    reliability = check_reliability(reliability)
+    insists = reliability not in ("auto", "none")
     if insists and not hasattr(network, "fit_reliability"):
         raise RandomSetError(
             "only random-set networks have a reliability", got=f"{type(network).__name__}, {reliability}"
@@ -177,6 +180,7 @@ def fit(
 
     callbacks = trainer_options.pop("callbacks", None) or []
     callbacks = list(callbacks) if isinstance(callbacks, (list, tuple)) else [callbacks]
+    keeper: Any = None
     if checkpoints is not None:
         keeper = RunCheckpoints(
             checkpoints,
@@ -204,41 +208,30 @@ def fit(
         network.train()
         trainer = lightning.Trainer(max_epochs=plan.epochs, callbacks=callbacks, **options)
         try:
-            trainer.fit(engine, **data, ckpt_path=start, weights_only=True)
-        except Stopped:
-            raise _stopped(keeper.received, keeper.folder / "last.ckpt", folder) from None
-        except SystemExit as end:
-            if isinstance(end.__context__, KeyboardInterrupt):  # Lightning converts Ctrl-C to SystemExit
-                raise KeyboardInterrupt from None
-            raise
-        except Exception as error:
-            if start is None or keeper.begun or isinstance(error, RandomSetError):
-                raise
-            raise FileFormatError(  # damage that our own checks did not find
-                "cannot resume from the checkpoint", got=f"{start}: {error!r:.200}"
-            ) from error
+            with _translated_errors(keeper, start):
+                trainer.fit(engine, **data, ckpt_path=start, weights_only=True)
         finally:
             network.to(device).eval()
     if keep == "best" and checkpoints is not None and (checkpoints / "best.ckpt").exists():
         engine.load_state_dict(checked_checkpoint(checkpoints / "best.ckpt", engine)["state_dict"])
     engine.adopt_average()
     history = engine.history or (resumed["history"] if resumed else [])
-    wanted = getattr(network, "bounded", False) if calibrated is None else calibrated
-    held_out = data.get("val_dataloaders")
-    if validated and held_out is None:
-        held_out = train.val_dataloader()
     calibration, support = None, None
-    if wanted and validated:
-        calibration = _calibrated(network, held_out, loss, progress, insist=bool(calibrated))
-    wanted = validated and reliability != "none" and hasattr(network, "fit_reliability")
-    if wanted and not insists and calibration is not None and calibration.samples < MIN_VALIDATION:
-        logger.info(
-            "The reliability was not fitted: too few validation samples (%d). Inputs far from the training "
-            "data may be accepted as known.",
-            calibration.samples,
-        )
-    elif wanted:
-        support = _supported(network, train, held_out, loss, progress, reliability, seed=seed, insist=insists)
+    if validated:
+        held_out = data["val_dataloaders"] if val is not None else train.val_dataloader()
+        if getattr(network, "bounded", False) if calibrated is None else calibrated:
+            calibration = _calibrated(network, held_out, loss, progress, insist=bool(calibrated))
+        wanted = reliability != "none" and hasattr(network, "fit_reliability")
+        if wanted and not insists and calibration is not None and calibration.samples < MIN_VALIDATION:
+            logger.info(
+                "The reliability was not fitted: too few validation samples (%d). Inputs far from the "
+                "training data may be accepted as known.",
+                calibration.samples,
+            )
+        elif wanted:
+            support = _supported(
+                network, train, held_out, loss, progress, reliability, seed=seed, insist=insists
+            )
     whole = joined_history(engine.earlier, history)
     planned = plan.epochs + (0 if earlier is None else earlier.planned)
     report = FitReport(whole, folder, calibration, planned, keep, support)
@@ -356,12 +349,33 @@ def _checkpoint_folder(folder: Path, resume: Any) -> Path:
     return checkpoints
 
 
-def _stopped(number: int | None, checkpoint: Path, folder: Path | None) -> TrainingStopped:
-    name = signal.Signals(number or signal.SIGINT).name
-    saved = f"saved {checkpoint}" if checkpoint.exists() else "no checkpoint was saved yet"
+@contextmanager
+def _translated_errors(keeper: Any, start: Path | None) -> Iterator[None]:
+    """Translate exceptions in Lightning's loop: those after signals, and those of damaged checkpoints."""
+    from randomset.training.checkpoints import Stopped
+
+    try:
+        yield
+    except Stopped:
+        raise _stopped(keeper.received or signal.SIGINT, keeper.folder) from None
+    except SystemExit as end:
+        if isinstance(end.__context__, KeyboardInterrupt):  # Lightning converts Ctrl-C to SystemExit
+            raise KeyboardInterrupt from None
+        raise
+    except Exception as error:
+        if start is None or keeper.begun or isinstance(error, RandomSetError):
+            raise
+        raise FileFormatError(  # damage that our own checks did not find
+            "cannot resume from the checkpoint", got=f"{start}: {error!r:.200}"
+        ) from error
+
+
+def _stopped(number: int, checkpoints: Path) -> TrainingStopped:
+    saved = checkpoints / "last.ckpt" if (checkpoints / "last.ckpt").exists() else None
     return TrainingStopped(
-        f"training was stopped by {name}; {saved}. To resume, call fit again with "
-        f'out="{folder}", resume=True',
-        int(number or signal.SIGINT),
-        checkpoint if checkpoint.exists() else None,
+        f"training was stopped by {signal.Signals(number).name}; "
+        f"{'no checkpoint was saved yet' if saved is None else f'saved {saved}'}. To resume, call fit again "
+        f'with out="{checkpoints.parent}", resume=True',
+        int(number),
+        saved,
     )
