@@ -143,8 +143,7 @@ def evaluate(
             remedy="Pass the class names in the order of the outputs: classes=[…]",
         )
     shared["known"], shared["like"] = known, tested.layout
-    assert tested.labels is not None
-    check_labels(tested.prediction.probabilities, tested.labels)
+    check_labels(tested.prediction.probabilities, _labels(tested))
     if score not in tested.prediction.scores:
         raise RandomSetError(
             "unknown score", got=score, expected=f"one of {', '.join(tested.prediction.scores)}"
@@ -209,9 +208,8 @@ def evaluate(
 
 def _conformal_remarks(calibration: Outcome, shared: bool, alpha: float, classes: int) -> list[str]:
     """Return remarks on conformal sets with a weak guarantee or too few calibration samples."""
-    assert calibration.labels is not None
     needed = math.ceil(1 / alpha - 1e-9) - 1
-    fewest = int(torch.bincount(calibration.labels, minlength=classes).min())
+    fewest = int(torch.bincount(_labels(calibration), minlength=classes).min())
     remarks = []
     if shared:
         remarks.append(
