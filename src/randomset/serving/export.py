@@ -186,7 +186,7 @@ def _silenced(deployed: Deployed, example: Tensor) -> Iterator[dict[str, Tensor]
             raise RandomSetError(
                 "the network cannot be exported",
                 got=f"{type(error).__name__}: {str(error).strip().splitlines()[0][:200]}",
-                remedy="The backbone's forward must not depend on the values of tensors",
+                remedy="The backbone's forward must not branch on the values of tensors",
             ) from error
         finally:
             logging.getLogger("torch.onnx").setLevel(level)

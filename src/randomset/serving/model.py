@@ -25,12 +25,12 @@ from randomset.errors import FileFormatError, MissingPackageError, RandomSetErro
 from randomset.models import load as load_model
 from randomset.models.prediction import Threshold
 from randomset.models.reliability import Reliability
+from randomset.runs.data import TOKENIZER
 from randomset.serving.answers import Answers
 
 __all__ = ["Answer", "Limits", "ServedModel", "TooLarge"]
 
 _FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF")  # other decoders of Pillow are less maintained
-_TOKENIZER = "tokenizer"
 _TOTAL = 4  # total pixels of all images in a request, in units of the limit for one image
 _NUMBER = 24  # bytes of a number in JSON, at most
 
@@ -82,7 +82,7 @@ class ServedModel:
         self.largest = spec.largest or 1.0
         self.tokens = spec.shape[0] if spec.tokens else 0
         if spec.tokens:
-            self.tokenizer = load_tokenizer(run / _TOKENIZER)
+            self.tokenizer = load_tokenizer(run / TOKENIZER)
         if self.kind == "images":
             _configure_pillow(self.limits.pixels)
         self.warm()
