@@ -88,7 +88,9 @@ class Engine(lightning.LightningModule):
             labels = torch.cat((labels, labels[others]))
             both = torch.cat((shares, 1 - shares))
             weight = both if weight is None else both * torch.cat((weight, weight[others]))
-        weight = self._weighted_by_class(labels, weight)
+        if self.class_weights is not None:
+            by_class = weights_by_class(labels, self.class_weights)
+            weight = by_class if weight is None else weight * by_class
         labels = self._smoothed(labels, outputs)
         value = self.loss(returned, labels) if weight is None else self.loss(returned, labels, weight)
         self.first_loss = value.detach() if self.first_loss is None else self.first_loss
@@ -114,14 +116,6 @@ class Engine(lightning.LightningModule):
         if images and names:
             inputs = augmented(inputs, names, self.recipe.shift or SHIFT)
         return mixed(inputs) if "mixup" in names else (inputs, None, none)
-
-    def _weighted_by_class(self, labels: Any, weight: Tensor | None) -> Tensor | None:
-        """Multiply sample weights by class weights."""
-        by_class = self.class_weights
-        if by_class is None:
-            return weight
-        each = weights_by_class(labels, by_class)
-        return each if weight is None else each * weight
 
     def _smoothed(self, labels: Any, outputs: Tensor) -> Any:
         """Replace class indices by class probabilities if the recipe smooths labels."""

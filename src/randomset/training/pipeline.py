@@ -373,7 +373,7 @@ def _mirrored(template: nn.Module, inputs: Tensor) -> nn.Module:
     """Return a backbone that averages the features of images and their mirror images in predictions."""
     if inputs.dim() != 4 or not isinstance(template, Backbone):
         raise RandomSetError(
-            "only images have mirror images",
+            "mirror applies only to images",
             got=f"mirror for inputs of shape {tuple(inputs.shape)} and a {type(template).__name__}",
             expected="images, and a backbone of randomset.backbones",
         )

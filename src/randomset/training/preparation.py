@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import inspect
 import json
 import logging
 import os
@@ -308,8 +309,6 @@ def quiet_lightning() -> Iterator[None]:
 
 def check_options(options: dict[str, Any], train: Any, batch_size: int | None) -> None:
     """Reject options that lightning.Trainer does not have, with a hint as to where to set them instead."""
-    import inspect
-
     import lightning
 
     elsewhere = {
