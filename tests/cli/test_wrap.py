@@ -175,7 +175,7 @@ class TestMistakes:
         assert "the classifier's run keeps its own split; got seed 3" in error
         code, error = run_here(monkeypatch, capsys, "wrap", "run", "--out", "x", cwd=folder)
         assert code == 2
-        assert "a random-set network already" in error
+        assert "already a random-set network" in error
         shutil.rmtree(folder / "x", ignore_errors=True)
 
 
