@@ -28,8 +28,9 @@ HELD = 5000
 VARIANTS: dict[str, dict[str, Any]] = {
     "as it is": {},
     "AdamW, 3e-3, for all weights": {"recipe": {"optimizer": "adamw", "learning_rate": 3e-3}},
-    "learning rate ÷ 2": {"recipe": {"learning_rate": 5e-3}},
-    "learning rate × 2": {"recipe": {"learning_rate": 2e-2}},
+    "learning rate ÷ 2": {"recipe": {"learning_rate": 2.5e-3}},
+    "learning rate × 2": {"recipe": {"learning_rate": 1e-2}},
+    "label smoothing 0.2": {"recipe": {"label_smoothing": 0.2}},
     "no label smoothing": {"recipe": {"label_smoothing": 0.0}},
     "not whitened": {"whiten": False},
     "not started as the identity": {"identity": False},

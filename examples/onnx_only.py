@@ -31,9 +31,8 @@ def main(model: str, archive: str) -> None:
         heaviest = int(prediction["mass"][0].argmax())
         notes = ""
         if "reliability" in prediction:
-            reliability = prediction["reliability"][0]
-            familiar = "familiar" if reliability >= 0.5 else "unlike the training data"
-            notes += f", {familiar} (reliability {reliability:.2f})"
+            familiar = "familiar" if prediction["familiar"][0] else "unlike the training data"
+            notes += f", {familiar} (reliability {prediction['reliability'][0]:.3f})"
         if "known" in prediction and not prediction["known"][0]:
             notes += ", rejected as unknown"
         print(f"{row}: {classes[label]}, probability in [{low:.2f}, {high:.2f}]{notes}; "

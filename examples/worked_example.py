@@ -1,4 +1,4 @@
-"""The worked example of the paper's Section 2: a belief function with three classes and three focal sets.
+"""The worked example of the paper's Section 2: a belief function on three classes, with mass on three sets.
 
 Prints its tables and draws the masses and the credal set.
 """

@@ -17,7 +17,8 @@ _HEAD = """# The paper's tables and figures, reproduced
 Each section shows the command that produces it; `python -m reproduction` lists them all. Scale `tiny` only
 checks that everything runs; `cpu` uses the real data and networks that a desktop computer can train; `full`
 is the paper's configuration. The paper's values, in parentheses, come from far larger networks: compare
-which method leads and by how much, not the values themselves.
+which method leads and by how much, not the values themselves. CNN is the softmax network, DE the deep
+ensemble, LB-BNN the Laplace bridge, and ENN the epinet.
 """
 
 

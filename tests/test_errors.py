@@ -6,7 +6,15 @@ import pickle
 
 import pytest
 
-from randomset.errors import MissingPackageError, RandomSetError, WriteError, in_sample, remedy_for
+from randomset.errors import (
+    MissingPackageError,
+    RandomSetError,
+    WriteError,
+    first_line,
+    in_sample,
+    optional_package,
+    remedy_for,
+)
 
 
 def test_parts_of_a_message():
@@ -54,3 +62,14 @@ def test_remedies(code, remedy):
 def test_samples():
     assert in_sample(()) == ""
     assert in_sample((2, 3)) == " in sample 2, 3"
+
+
+def test_first_line():
+    assert first_line(ValueError("\na\nb")) == "a"
+    assert first_line(ValueError()) == "ValueError"
+
+
+def test_a_missing_package_names_its_extra():
+    expected = r"'nothing' is not installed.*randomset\[none\]"
+    with pytest.raises(MissingPackageError, match=expected), optional_package("nothing", "none"):
+        import nothing  # type: ignore[import-not-found]  # noqa: F401

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 __all__ = [
     "BudgetError",
@@ -20,6 +22,11 @@ __all__ = [
 def in_sample(index: tuple[int, ...]) -> str:
     """Return " in sample 3" for an index into a batch, or "" for a single sample."""
     return f" in sample {', '.join(map(str, index))}" if index else ""
+
+
+def first_line(error: BaseException | None) -> str:
+    """Return the first line of an error's message, or its type where the message is empty."""
+    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 class RandomSetError(ValueError):
@@ -116,6 +123,19 @@ class MissingPackageError(RandomSetError, ImportError):
 
     def __reduce__(self) -> tuple[type, tuple[str, str]]:
         return type(self), self._parts
+
+
+@contextmanager
+def optional_package(package: str, extra: str) -> Iterator[None]:
+    """Raise a `MissingPackageError` if an import in this block fails.
+
+    >>> with optional_package("pandas", "frames"):
+    ...     import pandas
+    """
+    try:
+        yield
+    except ImportError:
+        raise MissingPackageError(package, extra) from None
 
 
 class RandomSetWarning(UserWarning):

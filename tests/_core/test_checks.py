@@ -101,7 +101,7 @@ def test_encoding(labels, classes, codes, names):
         ([0, 1, float("inf")], None, "out of range"),
         (np.array(["a", None, "b"], dtype=object), None, "must be a string or an integer; got None"),
         (np.array([b"a", b"\xff", b"b"], dtype=object), None, "not valid UTF-8"),
-        ([1, 1, 1], None, "one class only; got class 1 for all 3 samples"),
+        ([1, 1, 1], None, "only one class; got class 1 for all 3 samples"),
     ],
 )
 def test_invalid_labels(labels, classes, message):

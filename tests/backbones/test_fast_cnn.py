@@ -46,7 +46,7 @@ class TestShapes:
 
     @pytest.mark.parametrize("options", [{"in_channels": 0}, {"width": 0}])
     def test_mistakes(self, options):
-        with pytest.raises(RandomSetError, match="1 or more"):
+        with pytest.raises(RandomSetError, match="must be at least 1"):
             backbones.fast_cnn(**options)
 
 

@@ -10,7 +10,6 @@ from torch import nn
 from randomset import backbones
 from randomset.backbones.weights import (
     download_weights,
-    first_line,
     load_from_hub,
     load_weights_into,
     read_weights,
@@ -174,8 +173,3 @@ class TestLoadFromHub:
         with pytest.raises(RandomSetError, match="neither a folder nor a valid model name"):
             load_from_hub(self.load(calls), "https://huggingface.co/x/y", "config.json")
         assert not calls
-
-
-def test_first_line():
-    assert first_line(ValueError("\na\nb")) == "a"
-    assert first_line(ValueError()) == "ValueError"

@@ -119,7 +119,7 @@ def test_immutable():
         ([[True, 2]], 3, "a class must be a name or an index; got True"),
         (["cat"], ANIMALS, "a set of classes must be a collection; got cat"),
         ([3], ANIMALS, "a set of classes must be a collection; got 3"),
-        ([], 1, r"too few classes; got 1 class\(es\); expected two or more"),
+        ([], 1, r"too few classes; got 1; expected two or more"),
         ([], 0, "too few classes"),
         ([], ["a", "a"], "duplicate class name; got a"),
         ([], ["a", 3], "a class name must be a string; got 3"),

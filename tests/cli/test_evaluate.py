@@ -77,7 +77,7 @@ class TestEvaluate:
             (["--ood", "a="], "NAME=SOURCE"),
             (["--ood", "a=nothing.npz"], "no such data"),
             (["--ood", "mnist"], "data set mnist not found"),
-            (["--test", "one.npz"], "one class only"),
+            (["--test", "one.npz"], "only one class"),
             (["--test", "other.npz"], "unknown class; got x"),
             (["--score", "depth"], "unknown score"),
             (["--keep", "1.5"], "keep is out of range"),

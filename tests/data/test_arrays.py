@@ -56,7 +56,7 @@ ONES = np.ones((4, 3))
         ({"features": ONES, "labels": np.full((4, 2), "a")}, "row of 0 and 1"),
         ({"features": ONES, "labels": np.ones((0, 2))}, "row of 0 and 1"),
         ({"features": ONES, "labels": np.ones((4, 2)), "classes": np.array(["a"])}, "1 names for 2"),
-        ({"features": ONES, "labels": np.zeros(4, int)}, "one class only"),
+        ({"features": ONES, "labels": np.zeros(4, int)}, "only one class"),
         ({"features": np.array([{}, {}]), "labels": np.arange(2)}, "Python objects"),
     ],
 )

@@ -201,7 +201,7 @@ def test_invalid_folders(tmp_path):
     with pytest.raises(FileFormatError, match=r"no images.*cat"):
         load_source(tmp_path)
     (tmp_path / "cat").rmdir()
-    with pytest.raises(LabelError, match="one class only"):
+    with pytest.raises(LabelError, match="only one class"):
         load_source(tmp_path)
     write_image(tmp_path / "loose.png")
     with pytest.raises(FileFormatError, match=r"loose\.png beside dog/"):

@@ -108,7 +108,7 @@ def test_names_that_do_not_fit(given, tmp_path):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("timm:deit_tiny_distilled_patch16_224", "cannot be reached; got timm:deit_.*, which ends in tuple"),
+        ("timm:deit_tiny_distilled_patch16_224", "are not accessible; got timm:deit_.*, which ends in tuple"),
         ("torchvision:squeezenet1_0", r"no linear layer to replace; got SqueezeNet with .*classifier"),
     ],
 )
@@ -129,5 +129,5 @@ def test_published_weights_name_their_classes(tmp_path, monkeypatch):
     torch.save(torchvision().models.resnet18().state_dict(), file)
     found = classifier_from_library("torchvision:resnet18", image_size=32)
     assert found.classes[:2] == ("tench", "goldfish")
-    with pytest.raises(LabelError, match=r"unknown class; got 0 in digits; expected classes among tench, "):
+    with pytest.raises(LabelError, match=r"unknown class; got 0 in digits; expected one of tench, "):
         rs.Run.wrap("torchvision:resnet18", tmp_path / "run", "digits", size=32)

@@ -1,4 +1,4 @@
-"""Batches of any data and outputs of backbones: cut, split, convert, move to a device, show progress."""
+"""Batches of data and outputs of backbones: split, convert, move to a device, show progress."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate
 
-from randomset.errors import FileFormatError, RandomSetError, ShapeError
+from randomset.errors import FileFormatError, RandomSetError, ShapeError, first_line
 
 __all__ = [
     "Rows",
@@ -75,7 +75,7 @@ def cut_into_batches(
     """Split data into batches; return them, and the number of batches and of samples, if known.
 
     Data are a tensor, an array, a list of texts, (inputs, labels), a data set, or an iterable of batches.
-    A mapping of names to inputs is one batch; with labels, (mapping, labels), it is cut.
+    A mapping of names to inputs is a single batch, unless it comes with labels: (mapping, labels).
     """
     of, given = (f" for {name}", f" of {name}") if name else ("", "")
     if isinstance(data, Dataset) and not isinstance(data, TensorDataset):
@@ -116,7 +116,7 @@ def cut_into_batches(
 
 
 def _as_rows(part: Any) -> Any:
-    """Convert arrays to tensors; a number has no rows."""
+    """Convert arrays to tensors, and raise for a single number, which has no rows."""
     if hasattr(part, "__array__") and not isinstance(part, Tensor):
         try:
             part = torch.as_tensor(part.__array__())
@@ -170,7 +170,7 @@ def collated(rows: list[Any]) -> Any:
     except RuntimeError as error:
         raise ShapeError(
             "cannot collate inputs of different shapes",
-            got=str(error).splitlines()[0],
+            got=first_line(error),
             remedy="Resize them to the same shape in the data set",
         ) from None
 
@@ -187,7 +187,7 @@ def moved(batch: Any, device: torch.device) -> Any:
 
 
 def as_array(inputs: Any) -> Any:
-    """Convert data frames, pictures, and lists of numbers or pictures to arrays; refuse names and objects.
+    """Convert data frames, images, and lists of numbers or images to arrays; reject names and objects.
 
     >>> as_array([[1, 2], [3, 4]])
     array([[1, 2],
@@ -203,11 +203,11 @@ def as_array(inputs: Any) -> Any:
     if is_picture(first) or listed or framed or fixed:
         try:
             if is_picture(first):
-                pictures = [inputs] if first is inputs else inputs
-                return torch.stack([pixels_from_pil(picture) for picture in pictures])
+                images = [inputs] if first is inputs else inputs
+                return torch.stack([pixels_from_pil(image) for image in images])
             inputs = np.array(inputs)  # a copy: the array of a data frame may be read-only
         except (ValueError, RuntimeError) as error:
-            raise ShapeError("the inputs differ in shape", got=str(error).splitlines()[0]) from None
+            raise ShapeError("the inputs differ in shape", got=first_line(error)) from None
     unusual = isinstance(inputs, np.ndarray) and inputs.dtype.kind in "OUSc"
     if named or unusual or (isinstance(inputs, Tensor) and inputs.is_complex()):
         raise ShapeError(
@@ -230,11 +230,8 @@ def pixels_from_pil(image: Any, size: tuple[int, int] | None = None, grey: bool 
 
     image = ImageOps.exif_transpose(image)
     if image.mode == "F":
-        raise FileFormatError(
-            "unsupported pixel type",
-            got="floating point, of unknown range",
-            expected="8 or 16 bits per pixel",
-        )
+        got = "floating point, of unknown range"
+        raise FileFormatError("unsupported pixel type", got=got, expected="8 or 16 bits per pixel")
     if image.mode.startswith("I"):  # 16 bits per pixel
         values = np.asarray(image, dtype=np.float32)
         image = Image.fromarray(np.clip(values / 257, 0, 255).round().astype(np.uint8))
@@ -255,7 +252,7 @@ def is_grey(image: Any) -> bool:
 
 
 def is_picture(value: Any) -> bool:
-    """Return whether this is a Pillow image, without importing Pillow."""
+    """Return whether a value is a Pillow image, without importing Pillow."""
     return type(value).__module__.startswith("PIL.")
 
 
@@ -312,7 +309,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     """Put a model into evaluation mode, and restore the mode of each of its modules afterwards."""
     training = _in_training_mode(model)
     for module in training:
-        if module.training:  # not if it was part of a module before it
+        if module.training:  # unless its parent was first
             module.eval()
     try:
         yield
@@ -347,7 +344,7 @@ def paired(data: Any) -> Any:
 
 
 def labelled_batches(data: Any, size: int, purpose: str = "labelled") -> Any:
-    """Return batches of (inputs, labels) tensors or of a data set; batches are returned as they are."""
+    """Return batches of (inputs, labels) tensors or of a data set; batches are returned unchanged."""
     if not isinstance(data, (Dataset, Iterable)) or isinstance(data, Tensor):
         raise RandomSetError(
             f"cannot read the {purpose} data",
@@ -377,7 +374,7 @@ def progress_bar(
 ) -> Iterator[Callable[[float], object]]:
     """Show a progress bar on the error stream; yields a function that advances it.
 
-    `shown=None` shows the bar on a terminal or in a notebook only. Without a total, the bar only indicates
+    With `shown=None`, the bar appears only on a terminal or in a notebook. Without a total, it only indicates
     activity. A finished bar disappears.
 
     >>> with progress_bar("counting", 3, shown=False) as advance:

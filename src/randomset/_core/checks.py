@@ -11,6 +11,7 @@ from collections.abc import Set as AbstractSet
 from typing import Any, SupportsIndex, TypeAlias
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -27,6 +28,7 @@ __all__ = [
     "enough",
     "is_number",
     "is_whole",
+    "listed",
     "stratified_parts",
 ]
 
@@ -44,6 +46,17 @@ def is_number(value: Any, least: float = 0) -> bool:
         return math.isfinite(value) and float(value) >= least
     except OverflowError:  # an integer too large for a float
         return False
+
+
+def listed(names: Iterable[object], shown: int = 10) -> str:
+    """Join names with commas; beyond `shown` of them, only count the rest.
+
+    >>> listed("abcde", shown=3)
+    'a, b, c and 2 more'
+    """
+    texts = [str(name) for name in names]
+    rest = len(texts) - shown
+    return ", ".join(texts[:shown]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def checked_features(features: Any, width: int | None = None) -> NDArray[Any]:
@@ -133,7 +146,7 @@ def encoded_labels(
     present = len(np.unique(codes))
     if present < at_least:
         raise LabelError(
-            "the labels contain one class only",
+            "the labels contain only one class",
             got=f"class {names[int(codes[0])]} for all {samples} samples",
             expected="two or more classes",
         )
@@ -168,7 +181,7 @@ def checked_classes(classes: SupportsIndex | Iterable[str]) -> tuple[str, ...]:
         except UnicodeEncodeError:
             raise BudgetError("a class name is not valid Unicode", got=repr(name)) from None
     if len(names) < 2:
-        raise BudgetError("too few classes", got=f"{len(names)} class(es)", expected="two or more")
+        raise BudgetError("too few classes", got=len(names), expected="two or more")
     if len(set(names)) < len(names):
         duplicate = next(name for name in names if names.count(name) > 1)
         raise BudgetError("duplicate class name", got=duplicate)
@@ -203,13 +216,11 @@ def _from_text(labels: list[str], names: tuple[str, ...] | None) -> tuple[NDArra
     if names is None:
         names = tuple(sorted(set(labels)))
         if len(names) == 1:
-            names = (*names, names[0] + " and no other")  # rejected by the caller, which names the class
+            names = (*names, f"not {names[0]}")  # a placeholder: the caller rejects a single class by name
     index = {name: c for c, name in enumerate(names)}
     unknown = next((label for label in labels if label not in index), None)
     if unknown is not None:
-        raise LabelError(
-            "unknown label", got=unknown, expected="one of " + ", ".join(names[:10]) + "…" * (len(names) > 10)
-        )
+        raise LabelError("unknown label", got=unknown, expected=f"one of {listed(names)}")
     return np.array([index[label] for label in labels]), names
 
 
@@ -275,7 +286,7 @@ def checked_set(
             remedy='Wrap a single set in a list: [{"cat", "dog"}]',
         )
     if isinstance(members, Tensor):
-        if members.dtype.is_floating_point or str(members.dtype) == "torch.bool" or members.dim() != 1:
+        if members.dtype.is_floating_point or members.dtype == torch.bool or members.dim() != 1:
             raise kind(
                 "a tensor of class indices must be 1-D and integer",
                 got=f"{members.dtype} {tuple(members.shape)}",
@@ -289,7 +300,7 @@ def checked_set(
                 close = difflib.get_close_matches(member, names, n=1)
                 remedy = f"Did you mean {close[0]}?" if close else ""
                 raise kind(
-                    "unknown class name", got=member, expected=f"one of {_listed(names)}", remedy=remedy
+                    "unknown class name", got=member, expected=f"one of {listed(names)}", remedy=remedy
                 )
             focal.add(position[member])
             continue
@@ -307,16 +318,12 @@ def checked_set(
     return tuple(sorted(focal))
 
 
-def _listed(names: Sequence[str], shown: int = 10) -> str:
-    return ", ".join(names[:shown]) + (", …" if len(names) > shown else "")
-
-
 ENOUGH = 20
-"""Validation samples from which a temperature, a reliability and a threshold can be fitted."""
+"""The number of validation samples needed to fit a temperature, a reliability and a threshold."""
 
 
 def enough(share: float, samples: int, needed: int = ENOUGH) -> float:
-    """Return a share of the samples, or the number that is needed if that is more and at most a quarter.
+    """Return `share`, or `needed` if the share is smaller and `needed` is at most a quarter of the samples.
 
     >>> enough(0.1, 1000), enough(0.1, 150), enough(0.1, 60), enough(0, 150)
     (0.1, 20, 0.1, 0)
@@ -329,7 +336,7 @@ def stratified_parts(labels: Any, shares: Sequence[float], seed: int = 0) -> lis
     """Split samples into a remainder and one part per share, with each class in the same proportions.
 
     A share is a fraction below 1 or a number of samples. Returns the sorted indices of the remainder, then
-    of every part. A class with few samples goes to the remainder first.
+    those of each part. Samples of a small class go to the remainder first.
 
     >>> rest, part = stratified_parts([0] * 8 + [1] * 4, [0.25])
     >>> len(rest), len(part)

@@ -55,7 +55,7 @@ class PartWriter(BasePredictionWriter):
 
 
 def _leave() -> None:
-    """End the communication before the process: its threads abort a process that ends with them."""
+    """Shut down communication before the process exits, which its threads would abort otherwise."""
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
 

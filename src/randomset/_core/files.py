@@ -89,9 +89,9 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def put_in_place(temporary: str | os.PathLike[str], path: Path) -> None:
-    """Replace a file by another such that a power failure leaves either the old or the new one, complete.
+    """Replace a file such that a power failure leaves either the old or the new one, complete.
 
-    Contents are synced before the file is renamed, and its folder afterwards, where the file system can.
+    Contents are synced before the rename, and the folder afterwards, where the file system supports it.
     """
     with open(temporary, "rb+") as file:
         try:
@@ -189,9 +189,9 @@ _Result = TypeVar("_Result")
 
 
 def locks_out_folder(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
-    """Decorate a function to hold the lock of the folder in its argument `out`, if there is one.
+    """Decorate a function to hold the lock of the folder in its keyword argument `out`, if given.
 
-    A caller that holds the lock in the same thread shares it. In distributed training only rank 0 takes it.
+    The lock is shared with a caller in the same thread. In distributed training, only rank 0 takes it.
     """
 
     @functools.wraps(function)
@@ -225,7 +225,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
     finally:
         if lock.is_locked:  # not in a forked child
             with suppress(OSError):
-                # While the lock is held: a process that has the file open sees that it is gone, and retries.
+                # While the lock is held, so that a process that has the file open sees this and retries.
                 if own is not None and os.path.samestat(own, path.stat()):
                     path.unlink()
             lock.release()
@@ -244,7 +244,7 @@ def _acquire(lock: FileLock, folder: Path) -> None:
     while True:
         check_writable(path)
         try:
-            if lock.is_locked:  # by this thread, and not to be shared
+            if lock.is_locked:  # by this thread, which does not share it here
                 raise Timeout(lock.lock_file)
             lock.acquire(timeout=_TIMEOUT, poll_interval=_TIMEOUT / 10)
         except (FileNotFoundError, FileExistsError):

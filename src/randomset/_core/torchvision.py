@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from randomset.errors import MissingPackageError, RandomSetError
+from randomset.errors import RandomSetError, first_line, optional_package
 
 __all__ = ["import_lightning", "import_torchvision_first", "timm", "torchvision"]
 
@@ -21,12 +21,11 @@ def torchvision() -> Any:
     and data sets do not need that operator.
     """
     try:
-        return importlib.import_module("torchvision")
-    except ImportError:
-        raise MissingPackageError("torchvision", "vision") from None
+        with optional_package("torchvision", "vision"):
+            return importlib.import_module("torchvision")
     except RuntimeError as error:
         if "torchvision::nms" not in str(error):
-            raise RandomSetError("torchvision cannot be imported", got=str(error).splitlines()[0]) from None
+            raise RandomSetError("torchvision cannot be imported", got=first_line(error)) from None
     for name in [name for name in sys.modules if name.split(".")[0] == "torchvision"]:
         del sys.modules[name]
     for operator in ("nms", "qnms"):
@@ -57,7 +56,5 @@ def import_lightning() -> Any:
 def timm() -> Any:
     """Import timm, which imports torchvision."""
     torchvision()
-    try:
+    with optional_package("timm", "vision"):
         return importlib.import_module("timm")
-    except ImportError:
-        raise MissingPackageError("timm", "vision") from None

@@ -6,6 +6,7 @@ Each architecture returns features (B × F) and can be rebuilt from its `spec`.
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -20,14 +21,11 @@ __all__ = [
     "Backbone",
     "LibraryBackbone",
     "LibraryClassifier",
+    "LibraryRequest",
     "PretrainedInputs",
-    "check_channels",
-    "check_image_size",
-    "check_patch_size",
     "mlp",
     "resnet",
     "small_cnn",
-    "split_classifier",
     "wide_resnet",
     "width_of",
     "with_spec",
@@ -126,58 +124,76 @@ class LibraryClassifier(NamedTuple):
     """The names of the classes in the order of the outputs; empty if the weights do not name them."""
 
 
-def split_classifier(
-    name: str, whole: Tensor, backbone: LibraryBackbone, layer: Any, images: Tensor
-) -> nn.Linear:
-    """Return the last layer if it turns features into the outputs of the `whole` classifier, else raise."""
-    if not isinstance(layer, nn.Linear):
+@dataclass(frozen=True)
+class LibraryRequest:
+    """A network of another library to build: its name, its weights, and the images that it will take.
+
+    `weights` are "default", "none" or a file; `config` is a Hugging Face configuration.
+    """
+
+    library: str
+    model: str
+    weights: str | os.PathLike[str]
+    in_channels: int = 3
+    image_size: int | None = None
+    config: dict[str, Any] | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of the backbone, `library:model`."""
+        return f"{self.library}:{self.model}"
+
+    @property
+    def pretrained(self) -> bool:
+        """Whether weights are loaded."""
+        return self.weights != "none"
+
+    def check_channels(self, pretrained: int) -> None:
+        """Check that images have as many channels as the weights expect; a single channel is repeated."""
+        if self.in_channels not in (1, pretrained):
+            raise RandomSetError(
+                f"the pretrained weights expect images with {pretrained} channels",
+                got=f"{self.in_channels} channels for {self.name}",
+                expected=f"{pretrained}, or 1, which is repeated",
+                remedy="Convert the images, or train from scratch: --weights none",
+            )
+
+    def check_image_size(self, pretrained: Any) -> None:
+        """Check that images have the only size that the weights support."""
+        size = self.image_size
+        if isinstance(pretrained, int) and size is not None and size != pretrained:
+            raise RandomSetError(
+                "the pretrained weights support a single image size",
+                got=f"images of {size} × {size} for {self.name}",
+                expected=f"{pretrained} × {pretrained}",
+                remedy=f"Resize the images: --size {pretrained}",
+            )
+
+    def check_patch_size(self, patch: Any) -> None:
+        """Check that images divide evenly into patches."""
+        size, side = self.image_size, patch[0] if isinstance(patch, (tuple, list)) and patch else patch
+        if isinstance(side, int) and side > 0 and size is not None and size % side:
+            raise RandomSetError(
+                "the image size is not divisible by the network's patch size",
+                got=f"images of {size} × {size} for {self.name}",
+                expected=f"a multiple of {side}",
+                remedy=f"Resize the images: --size {max(side, round(size / side) * side)}",
+            )
+
+    def split_classifier(
+        self, whole: Tensor, backbone: LibraryBackbone, layer: Any, inputs: Tensor
+    ) -> nn.Linear:
+        """Return the last layer if it turns features into the outputs of the `whole` classifier."""
+        problem = f"which ends in {type(layer).__name__}"
+        if isinstance(layer, nn.Linear):
+            outputs = layer(backbone.eval()(inputs))
+            if torch.allclose(outputs, whole, atol=1e-3 * float(whole.abs().max() + 1e-6)):
+                return layer
+            problem = f"whose outputs are not those of its last layer, {layer}"
         raise RandomSetError(
-            "the features of this classifier cannot be reached",
-            got=f"{name}, which ends in {type(layer).__name__}",
+            "the features of this classifier are not accessible",
+            got=f"{self.name}, {problem}",
             expected="one nn.Linear that outputs the classes",
-        )
-    found = layer(backbone.eval()(images))
-    if not torch.allclose(found, whole, atol=1e-3 * float(whole.abs().max() + 1e-6)):
-        raise RandomSetError(
-            "the features of this classifier cannot be reached",
-            got=f"{name}, whose outputs are not those of its last layer, {layer}",
-            expected="one nn.Linear that outputs the classes",
-        )
-    return layer
-
-
-def check_channels(name: str, in_channels: int, pretrained: int) -> None:
-    """Check that images have as many channels as pretrained weights expect; a single channel is repeated."""
-    if in_channels not in (1, pretrained):
-        raise RandomSetError(
-            f"the pretrained weights expect images with {pretrained} channels",
-            got=f"{in_channels} channels for {name}",
-            expected=f"{pretrained}, or 1, which is repeated",
-            remedy="Convert the images, or train from scratch: --weights none",
-        )
-
-
-def check_image_size(name: str, image_size: int | None, pretrained: Any) -> None:
-    """Check that images have the only size that pretrained weights support."""
-    if isinstance(pretrained, int) and image_size is not None and image_size != pretrained:
-        raise RandomSetError(
-            "the pretrained weights support a single image size",
-            got=f"images of {image_size} × {image_size} for {name}",
-            expected=f"{pretrained} × {pretrained}",
-            remedy=f"Resize the images: --size {pretrained}",
-        )
-
-
-def check_patch_size(name: str, image_size: int | None, patch: Any) -> None:
-    """Check that images divide evenly into patches."""
-    side = patch[0] if isinstance(patch, (tuple, list)) and patch else patch
-    if isinstance(side, int) and side > 0 and image_size is not None and image_size % side:
-        nearest = max(side, round(image_size / side) * side)
-        raise RandomSetError(
-            "the image size is not divisible by the network's patch size",
-            got=f"images of {image_size} × {image_size} for {name}",
-            expected=f"a multiple of {side}",
-            remedy=f"Resize the images: --size {nearest}",
         )
 
 
@@ -200,8 +216,8 @@ def mlp(
 ) -> Backbone:
     """Fully connected layers with ReLU, for tabular data: (B, …) of `in_features` values → (B, widths[-1]).
 
-    With `keep_inputs`, the inputs follow as further features. An input that is far from the training data but
-    excites the layers no more than usual is then far in its features, too, as the reliability requires.
+    With `keep_inputs`, the inputs are appended as further features. An input that is far from the training
+    data is then far in its features, too, as the reliability requires, even where the layers hardly respond.
 
     >>> import torch
     >>> mlp(64)(torch.randn(5, 64)).shape, mlp(64, keep_inputs=True)(torch.randn(5, 64)).shape
@@ -298,7 +314,7 @@ def with_spec(
     options: dict[str, Any],
     initialise: Callable[[nn.Conv2d], None] = _kaiming,
 ) -> Backbone:
-    """Initialise convolutions, and record how to build the backbone; `options` are the builder's locals."""
+    """Initialise convolutions and record how to build the backbone; `options` are the builder's locals."""
     convolutions = [module for module in layers.modules() if isinstance(module, nn.Conv2d)]
     for layer in convolutions:
         initialise(layer)

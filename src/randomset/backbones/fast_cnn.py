@@ -21,15 +21,15 @@ def fast_cnn(in_channels: int = 3, width: int = 64) -> Backbone:
     """Three pairs of 3×3 convolutions on whitened patches, for images from 16×16 to 64×64.
 
     (B, C, H, W) → (B, 4 · width). The pairs have width, 4 · width and 4 · width channels. After Jordan
-    (2024), "94% on CIFAR-10 in 3.29 seconds on a single GPU". It learns fastest with the recipe "speed", and
-    once `whiten` has fitted its first layer to the images; `randomset.training.train` does so.
+    (2024), "94% on CIFAR-10 in 3.29 seconds on a single GPU". It learns fastest with the recipe "speed" and
+    after `whiten` has fitted its first layer to the images, as `randomset.training.train` does.
 
     >>> network = fast_cnn(width=16)
     >>> network(torch.randn(2, 3, 32, 32)).shape
     torch.Size([2, 64])
     """
     if in_channels < 1 or width < 1:
-        raise RandomSetError("expected a channel and a width of 1 or more", got=f"{in_channels}, {width}")
+        raise RandomSetError("in_channels and width must be at least 1", got=f"{in_channels} and {width}")
     layers: list[nn.Module] = [Whitening(in_channels), nn.GELU()]
     channels = 8 * in_channels
     for out_channels in (width, 4 * width, 4 * width):
@@ -97,13 +97,13 @@ class Whitening(nn.Module):
 def whiten(
     backbone: nn.Module, images: Tensor, preprocess: nn.Module | None = None, rows: Tensor | None = None
 ) -> None:
-    """Fit the whitening of a `fast_cnn` to at most 5,000 training images, evenly spaced among them.
+    """Fit the whitening of a `fast_cnn` to at most 5,000 evenly spaced training images.
 
     Args:
-        backbone: a network; without a `Whitening` layer in it, nothing happens.
-        images: the training images (n × C × H × W).
-        preprocess: what is applied to the images first, such as `Standardise`.
-        rows: the training images among `images`; None for all.
+        backbone: a network; if it has no `Whitening` layer, nothing happens.
+        images: images (n × C × H × W).
+        preprocess: a module that is applied to the images first, such as `Standardise`.
+        rows: the indices of the training images; None for all.
     """
     layers = [layer for layer in backbone.modules() if isinstance(layer, Whitening)]
     if not layers:
@@ -116,7 +116,7 @@ def whiten(
 
 
 class _GlobalMax(nn.Module):
-    """Maximum over all places: (B × C × H × W) → (B × C)."""
+    """Maximum over all positions: (B × C × H × W) → (B × C)."""
 
     def forward(self, maps: Tensor) -> Tensor:
         return maps.amax((2, 3))
@@ -127,7 +127,7 @@ def _conv(in_channels: int, out_channels: int) -> nn.Conv2d:
 
 
 def _norm(channels: int) -> nn.BatchNorm2d:
-    """Batch normalisation with a fixed scale, and statistics that follow a training of few steps."""
+    """Batch normalisation with a fixed scale, and running statistics that adapt within few steps."""
     norm = nn.BatchNorm2d(channels, momentum=0.4)
     norm.weight.requires_grad_(False)
     return norm

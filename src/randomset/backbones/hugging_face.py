@@ -12,25 +12,22 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from randomset._core.checks import listed
 from randomset.backbones.base import (
     LibraryBackbone,
     LibraryClassifier,
+    LibraryRequest,
     PretrainedInputs,
-    check_channels,
-    check_image_size,
-    check_patch_size,
-    split_classifier,
 )
 from randomset.backbones.surgery import last_linear, replace_with_identity
 from randomset.backbones.weights import (
     check_finite,
-    first_line,
     import_transformers,
     load_from_hub,
     mismatched_weights,
     read_weights,
 )
-from randomset.errors import FileFormatError, LabelError, RandomSetError
+from randomset.errors import FileFormatError, LabelError, RandomSetError, first_line
 
 __all__ = [
     "PADDING",
@@ -66,18 +63,12 @@ _POSITIONS_AFTER_PADDING = (
     "data2vec-text",
 )
 PADDING = -1
-"""Fills the rows of texts that are shorter than the tensor."""
+"""The token id that fills up the rows of shorter texts."""
 
 
-def from_hugging_face(
-    name: str,
-    in_channels: int,
-    image_size: int | None,
-    config: dict[str, Any] | None,
-    weights: str | os.PathLike[str],
-) -> LibraryBackbone:
+def from_hugging_face(request: LibraryRequest) -> LibraryBackbone:
     """Build a Hugging Face encoder for texts or images."""
-    model, settings, inputs = _model(name, in_channels, image_size, config, weights)
+    model, settings, inputs = _model(request)
     is_text = _reads_texts(settings)
     if is_text and isinstance(getattr(model, "pooler", None), nn.Module):
         model.pooler = None  # tokens are averaged instead
@@ -87,28 +78,22 @@ def from_hugging_face(
     return LibraryBackbone(model, int(width), settings.num_channels, inputs)
 
 
-def classifier_from_hugging_face(
-    name: str,
-    in_channels: int,
-    image_size: int | None,
-    config: dict[str, Any] | None,
-    weights: str | os.PathLike[str],
-) -> LibraryClassifier:
+def classifier_from_hugging_face(request: LibraryRequest) -> LibraryClassifier:
     """Build a Hugging Face classifier of texts or images, split before its last layer.
 
-    The layer is untrained if `weights` is "none".
+    Without weights, that layer is untrained.
     """
-    model, settings, inputs = _model(name, in_channels, image_size, config, weights, whole=True)
+    model, settings, inputs = _model(request, whole=True)
     if settings.problem_type == "multi_label_classification":
         raise RandomSetError(
-            "the classifier predicts several labels", got=f"hf:{name}", expected="one label per input"
+            "the classifier predicts several labels", got=request.name, expected="one label per input"
         )
     last = last_linear(model, num_classes=settings.num_labels)
     layer: Any = model.get_submodule(last)
     backbone = LibraryBackbone(model, layer.in_features, getattr(settings, "num_channels", None), inputs)
     if _reads_texts(settings):
         backbone.layers, backbone.channels = TokenEncoder(model, mean=False), None
-    if weights == "none":
+    if not request.pretrained:
         replace_with_identity(model, last)
         return LibraryClassifier(backbone, layer, ())
     size = 8 if inputs is None else inputs.size
@@ -116,7 +101,7 @@ def classifier_from_hugging_face(
     with torch.no_grad():
         outputs = backbone.eval()(given)
         replace_with_identity(model, last)
-        layer = split_classifier(f"hf:{name}", outputs, backbone, layer, given)
+        layer = request.split_classifier(outputs, backbone, layer, given)
     names = tuple(str(settings.id2label[place]) for place in range(settings.num_labels))
     named = any(text != f"LABEL_{place}" for place, text in enumerate(names))
     return LibraryClassifier(backbone, layer, names if named else ())
@@ -126,40 +111,33 @@ def _reads_texts(settings: Any) -> bool:
     return hasattr(settings, "vocab_size") and not hasattr(settings, "num_channels")
 
 
-def _model(
-    name: str,
-    in_channels: int,
-    image_size: int | None,
-    config: dict[str, Any] | None,
-    weights: str | os.PathLike[str],
-    *,
-    whole: bool = False,
-) -> tuple[Any, Any, PretrainedInputs | None]:
+def _model(request: LibraryRequest, *, whole: bool = False) -> tuple[Any, Any, PretrainedInputs | None]:
     """Build an encoder, or the `whole` classifier; also return its configuration and its inputs."""
+    config, image_size = request.config, request.image_size
     if config is not None:
         options = {key: value for key, value in config.items() if key != "model_type"}
         settings = import_transformers().AutoConfig.for_model(config["model_type"], **options)
     else:
-        settings = _load_config(name)
+        settings = _load_config(request.model)
     is_text = _reads_texts(settings)
     if not is_text and config is None:
-        if weights == "none":
-            settings.num_channels = in_channels
+        if request.pretrained:
+            request.check_channels(settings.num_channels)
+            request.check_image_size(getattr(settings, "image_size", None))
+        else:
+            settings.num_channels = request.in_channels
             if image_size is not None and hasattr(settings, "image_size"):
                 settings.image_size = image_size
-        else:
-            check_channels(f"hf:{name}", in_channels, settings.num_channels)
-            check_image_size(f"hf:{name}", image_size, getattr(settings, "image_size", None))
     if not is_text:
-        check_patch_size(f"hf:{name}", image_size, getattr(settings, "patch_size", None))
+        request.check_patch_size(getattr(settings, "patch_size", None))
     kind = f"AutoModelFor{'Sequence' if is_text else 'Image'}Classification" if whole else "AutoModel"
     auto_model = getattr(import_transformers(), kind)
-    if weights == "none":
+    if not request.pretrained:
         return auto_model.from_config(settings, trust_remote_code=False), settings, None
-    model = _load_pretrained(name, settings, weights, auto_model)
+    model = _load_pretrained(request, settings, auto_model)
     if is_text:
         return model, settings, None
-    inputs = _pretrained_inputs(name, image_size or getattr(settings, "image_size", 224))
+    inputs = _pretrained_inputs(request.model, image_size or getattr(settings, "image_size", 224))
     return model, settings, inputs
 
 
@@ -173,16 +151,18 @@ def _load_config(name: str) -> Any:
     return load_from_hub(import_transformers().AutoConfig.from_pretrained, name, "config.json")
 
 
-def _load_pretrained(name: str, settings: Any, weights: str | os.PathLike[str], auto_model: Any) -> Any:
+def _load_pretrained(request: LibraryRequest, settings: Any, auto_model: Any) -> Any:
     """Load a model with weights; raise if any are missing, since transformers would leave these random."""
     whole = auto_model.__name__ != "AutoModel"
     options: dict[str, Any] = {"config": settings, "output_loading_info": True}
-    origin = f"hf:{name}" if weights == "default" else str(weights)
+    default = request.weights == "default"
+    origin = request.name if default else str(request.weights)
     with _errors_only():
-        if weights == "default":
-            model, info = load_from_hub(auto_model.from_pretrained, name, "model.safetensors", **options)
+        if default:
+            load = auto_model.from_pretrained
+            model, info = load_from_hub(load, request.model, "model.safetensors", **options)
         else:
-            state = read_weights(Path(weights))
+            state = read_weights(Path(request.weights))
             try:
                 model_class = type(auto_model.from_config(settings, trust_remote_code=False))
                 model, info = model_class.from_pretrained(None, state_dict=state, **options)
@@ -315,7 +295,7 @@ def load_tokenizer(name: str | os.PathLike[str]) -> Any:
 
 def max_tokens(name: str | os.PathLike[str]) -> int | None:
     """Return the longest text that a model accepts, or None if its configuration sets no limit."""
-    config = load_from_hub(import_transformers().AutoConfig.from_pretrained, str(name), "config.json")
+    config = _load_config(str(name))
     positions = getattr(config, "max_position_embeddings", None)
     if not isinstance(positions, int) or positions < 1:
         return None
@@ -330,7 +310,7 @@ def tokenize(texts: Sequence[str], tokenizer: Any, length: int = 256) -> Tensor:
     if empty:
         raise LabelError(
             "a document is empty",
-            got=f"row {empty[0]}" + (f" and {len(empty) - 1} more" if len(empty) > 1 else ""),
+            got=f"row {listed(empty, shown=1)}",
             expected="some text in each",
         )
     encoded = tokenizer(list(texts), truncation=True, max_length=length)["input_ids"]

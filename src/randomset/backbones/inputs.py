@@ -1,4 +1,4 @@
-"""The inputs of a model: their form (`InputSpec`), their conversion, and standardisation in the network."""
+"""The inputs of a model: their specification, their conversion, and standardisation in the network."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["InputSpec", "Standardise", "convert_images"]
 
 _LUMA = (0.299, 0.587, 0.114)  # ITU-R BT.601
 _UNIT = 1.5  # values up to this count as being scaled to [0, 1]
-_OFF_SCALE = 20  # values this many times larger than in training mean something else
+_OFF_SCALE = 20  # values larger than in training by more than this factor are on another scale
 
 
 @dataclass(frozen=True)
@@ -208,8 +208,8 @@ class InputSpec:
 def convert_images(images: Tensor, shape: Sequence[int]) -> tuple[Tensor, list[str]]:
     """Convert images (n × C × H × W) to shape (C, H, W); return them and a description of each step.
 
-    Colour is converted to luma, grey is repeated, a fourth (alpha) channel is dropped, and sizes change by
-    bilinear interpolation with antialiasing. The dtype is preserved.
+    Colour is converted to luma, grey is repeated, a fourth (alpha) channel is dropped, and sizes are changed
+    by bilinear interpolation with antialiasing. The dtype is preserved.
 
     >>> images, done = convert_images(torch.zeros(2, 1, 28, 28), (3, 32, 32))
     >>> tuple(images.shape), done

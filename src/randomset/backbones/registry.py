@@ -24,6 +24,7 @@ from randomset.backbones.base import (
     Backbone,
     LibraryBackbone,
     LibraryClassifier,
+    LibraryRequest,
     mlp,
     resnet,
     small_cnn,
@@ -31,8 +32,7 @@ from randomset.backbones.base import (
 )
 from randomset.backbones.fast_cnn import fast_cnn
 from randomset.backbones.inputs import Standardise
-from randomset.backbones.weights import first_line
-from randomset.errors import FileFormatError, RandomSetError
+from randomset.errors import FileFormatError, RandomSetError, first_line
 
 __all__ = [
     "build",
@@ -77,8 +77,8 @@ def scaled(backbone: Backbone | dict[str, Any], scale: Standardise | None = None
 
     Args:
         backbone: a backbone or its `spec`.
-        scale: mean and standard deviation of each feature. Without it, features pass unchanged until weights
-            are loaded, which include both.
+        scale: mean and standard deviation of each feature. Without it, features stay unchanged until weights
+            that include both are loaded.
 
     >>> import torch
     >>> inner, features = mlp(4, widths=(3,)), torch.arange(12.0).reshape(4, 3)
@@ -93,7 +93,7 @@ def scaled(backbone: Backbone | dict[str, Any], scale: Standardise | None = None
 
 
 class _Mirrored(Backbone):
-    """The mean of the features of an image and its mirror image; in training mode, those of the image."""
+    """The mean of the features of an image and its mirror image; in training mode, of the image alone."""
 
     def forward(self, inputs: Tensor) -> Tensor:
         features = self.layers(inputs)
@@ -163,20 +163,17 @@ def from_library(
         classifier: for Hugging Face, whether the features are those before the last layer of its classifier,
             rather than those of the encoder.
     """
-    library, model = _split_name(name)
-    builders: dict[str, Callable[..., LibraryBackbone]] = {
-        "timm": vision.from_timm,
-        "torchvision": vision.from_torchvision,
-        "hf": hugging_face.from_hugging_face,
-    }
-    options: dict[str, Any] = {"in_channels": in_channels, "image_size": image_size}
-    if library == "hf":
-        options["config"] = config
-    with _library_errors(name, in_channels, image_size):
-        if library == "hf" and classifier:
-            found = hugging_face.classifier_from_hugging_face(model, weights=weights, **options)
-            return _with_spec(found.backbone, name, {**options, "classifier": True})
-        return _with_spec(builders[library](model, weights=weights, **options), name, options)
+    request = LibraryRequest(*_split_name(name), weights, in_channels, image_size, config)
+    classifier = classifier and request.library == "hf"
+    with _library_errors(request):
+        if classifier:
+            backbone = hugging_face.classifier_from_hugging_face(request).backbone
+        elif request.library == "hf":
+            backbone = hugging_face.from_hugging_face(request)
+        else:
+            build = vision.from_timm if request.library == "timm" else vision.from_torchvision
+            backbone = build(request)
+    return _with_spec(backbone, request, classifier)
 
 
 def classifier_from_library(
@@ -189,41 +186,45 @@ def classifier_from_library(
         image_size: height and width of the images; by default, those that the published weights expect.
         weights: "default", the library's published weights, or a file.
     """
-    library, model = _split_name(name)
+    request = LibraryRequest(*_split_name(name), weights, image_size=image_size)
     if str(weights) == "none":
         raise RandomSetError(
             "a classifier without weights is not trained", got=name, expected="default, or a file of weights"
         )
-    options: dict[str, Any] = {"in_channels": 3, "image_size": image_size}
-    with _library_errors(name, 3, image_size):
-        if library == "hf":
-            found = hugging_face.classifier_from_hugging_face(model, config=None, weights=weights, **options)
-            options |= {"config": None, "classifier": True}
-        else:
-            build = vision.timm_classifier if library == "timm" else vision.torchvision_classifier
-            found = build(model, image_size, weights)
-    return found._replace(backbone=_with_spec(found.backbone, name, options))
+    builders = {
+        "timm": vision.timm_classifier,
+        "torchvision": vision.torchvision_classifier,
+        "hf": hugging_face.classifier_from_hugging_face,
+    }
+    with _library_errors(request):
+        found = builders[request.library](request)
+    _with_spec(found.backbone, request, classifier=request.library == "hf")
+    return found
 
 
 @contextmanager
-def _library_errors(name: str, in_channels: int, image_size: int | None) -> Iterator[None]:
+def _library_errors(request: LibraryRequest) -> Iterator[None]:
     """Turn the errors of a library that cannot build a network into ours."""
     try:
         yield
     except (AssertionError, RuntimeError, TypeError, NotImplementedError) as error:
-        size = "" if image_size is None else f" for images of {in_channels} × {image_size} × {image_size}"
+        size = request.image_size
+        images = "" if size is None else f" for images of {request.in_channels} × {size} × {size}"
         raise RandomSetError(
-            "the network cannot be built", got=f"{name}{size}: {first_line(error)}"
+            "the network cannot be built", got=f"{request.name}{images}: {first_line(error)}"
         ) from None
 
 
-def _with_spec(backbone: LibraryBackbone, name: str, options: dict[str, Any]) -> LibraryBackbone:
-    """Note how a backbone was built."""
-    if "config" in options:
+def _with_spec(backbone: LibraryBackbone, request: LibraryRequest, classifier: bool) -> LibraryBackbone:
+    """Record how a backbone was built."""
+    # The weights may expect more channels than the images have: a single one is repeated.
+    channels = request.in_channels if backbone.channels is None else backbone.channels
+    options: dict[str, Any] = {"in_channels": channels, "image_size": request.image_size}
+    if request.library == "hf":
         options["config"] = hugging_face.config_to_dict(backbone.layers)
-    if backbone.channels is not None:
-        options["in_channels"] = backbone.channels  # of the weights; a single channel is repeated
-    backbone.spec = {"name": name, "options": options}
+    if classifier:
+        options["classifier"] = True
+    backbone.spec = {"name": request.name, "options": options}
     return backbone
 
 

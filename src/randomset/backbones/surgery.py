@@ -16,8 +16,8 @@ _INPUT_WIDTHS = ("in_features", "in_channels", "num_features", "normalized_shape
 def last_linear(model: nn.Module, layer: str | None = None, num_classes: int = 0) -> str:
     """Return the name of the linear layer that outputs the classes.
 
-    This is what timm's `get_classifier` returns; in an `nn.Sequential`, the last linear layer; otherwise the
-    only linear layer whose output no other layer takes. Ties go to the layer with the shortest path
+    This is the result of timm's `get_classifier`; in an `nn.Sequential`, the last linear layer; otherwise the
+    only linear layer whose output no other layer takes as input. Ties go to the layer with the shortest path
     (auxiliary heads are nested deeper), then to the one with `num_classes` outputs.
 
     >>> last_linear(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)))
@@ -103,9 +103,9 @@ def _declared_classifier(model: nn.Module, linears: dict[str, nn.Linear]) -> str
     classifier = getter() if callable(getter) else None
     if isinstance(classifier, nn.Identity):
         raise RandomSetError(
-            "the model has no classifier, it returns features",
+            "the model has no classifier: it returns features",
             got=type(model).__name__,
-            remedy="Pass it to RandomSetNetwork(model, budget) directly",
+            remedy="Pass it directly to RandomSetNetwork(model, budget)",
         )
     return next((name for name, module in linears.items() if module is classifier), None)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import importlib.util
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,17 +15,14 @@ from randomset._core.torchvision import timm, torchvision
 from randomset.backbones.base import (
     LibraryBackbone,
     LibraryClassifier,
+    LibraryRequest,
     PretrainedInputs,
-    check_channels,
-    check_patch_size,
-    split_classifier,
 )
 from randomset.backbones.surgery import last_linear, replace_with_identity
 from randomset.backbones.weights import (
     download_from_hub,
     download_weights,
     load_weights_into,
-    no_published_weights,
     read_weights,
     torch_hub_folder,
 )
@@ -70,25 +66,23 @@ def default_image_size(library: str, name: str) -> int | None:
 # -- timm ---------------------------------------------------------------------------------------
 
 
-def from_timm(
-    name: str, in_channels: int, image_size: int | None, weights: str | os.PathLike[str]
-) -> LibraryBackbone:
+def from_timm(request: LibraryRequest) -> LibraryBackbone:
     """Build a timm network without its classifier."""
-    model, inputs = _timm_model(name, in_channels, image_size, weights)
-    return _without_classifier(model, in_channels if weights == "none" else 3, inputs)
+    model, inputs = _timm_model(request)
+    return _without_classifier(model, 3 if request.pretrained else request.in_channels, inputs)
 
 
-def timm_classifier(name: str, image_size: int | None, weights: str | os.PathLike[str]) -> LibraryClassifier:
+def timm_classifier(request: LibraryRequest) -> LibraryClassifier:
     """Build a timm network with the classifier that its weights include."""
-    model, inputs = _timm_model(name, 3, image_size, weights, whole=True)
+    model, inputs = _timm_model(request, whole=True)
     assert inputs is not None
     images, layer = torch.rand(2, 3, inputs.size, inputs.size), model.get_classifier()  # type: ignore[operator]
     with torch.no_grad():
         outputs = model.eval()(images)
         backbone = _without_classifier(model, 3, inputs)
-        layer = split_classifier(f"timm:{name}", outputs, backbone, layer, images)
+        layer = request.split_classifier(outputs, backbone, layer, images)
     names: list[str] = []
-    if weights == "default" and layer.out_features == 1000:  # trained on ImageNet
+    if request.weights == "default" and layer.out_features == 1000:  # trained on ImageNet
         names = importlib.import_module("timm.data").ImageNetInfo().label_names()
     return LibraryClassifier(backbone, layer, tuple(names))
 
@@ -99,43 +93,34 @@ def _without_classifier(model: Any, in_channels: int, inputs: PretrainedInputs |
     return LibraryBackbone(model, int(width), in_channels, inputs)
 
 
-def _timm_model(
-    name: str,
-    in_channels: int,
-    image_size: int | None,
-    weights: str | os.PathLike[str],
-    *,
-    whole: bool = False,
-) -> tuple[nn.Module, PretrainedInputs | None]:
-    """Build a timm network with weights, which include those of the classifier if it is the `whole`."""
-    library = timm()
-    check_model("timm", name)
-    if weights != "none":  # trained on colour images
-        check_channels(f"timm:{name}", in_channels, 3)
+def _timm_model(request: LibraryRequest, *, whole: bool = False) -> tuple[nn.Module, PretrainedInputs | None]:
+    """Build a timm network and load its weights; with `whole`, also those of its classifier."""
+    library, in_channels, image_size = timm(), request.in_channels, request.image_size
+    check_model("timm", request.model)
+    if request.pretrained:  # on colour images
+        request.check_channels(3)
         in_channels = 3
     options: dict[str, Any] = {"in_chans": in_channels}
-    published = library.get_pretrained_cfg(name)
+    published = library.get_pretrained_cfg(request.model)
     if image_size is not None and published is not None and published.fixed_input_size:
         options["img_size"] = image_size
-    model = library.create_model(name, pretrained=False, **options)
-    patch_size = getattr(getattr(model, "patch_embed", None), "patch_size", None)
-    check_patch_size(f"timm:{name}", image_size, patch_size)
+    model = library.create_model(request.model, pretrained=False, **options)
+    request.check_patch_size(getattr(getattr(model, "patch_embed", None), "patch_size", None))
+    if not request.pretrained:
+        return model, None
     settings = model.pretrained_cfg
-    pretrained_inputs = None
-    if weights != "none":
-        file = _timm_file(name, settings) if weights == "default" else Path(weights)
-        state = _adapt_to_timm(model, read_weights(file))
-        classifier = settings.get("classifier")
-        outputs = state.get(f"{classifier}.bias")
-        if whole and outputs is not None and len(outputs) != model.num_classes:
-            model.reset_classifier(len(outputs))
-        remark = load_weights_into(model, state, None if whole else classifier, str(file))
-        mean, std = settings["mean"], settings["std"]
-        if _LITE in file.name:  # trained on (x − 127) / 128
-            mean, std = (127 / 255,) * 3, (128 / 255,) * 3
-        size = image_size or settings["input_size"][-1]
-        pretrained_inputs = PretrainedInputs(tuple(mean), tuple(std), size, remark)
-    return model, pretrained_inputs
+    file = _timm_file(request.model, settings) if request.weights == "default" else Path(request.weights)
+    state = _adapt_to_timm(model, read_weights(file))
+    classifier = settings.get("classifier")
+    outputs = state.get(f"{classifier}.bias")
+    if whole and outputs is not None and len(outputs) != model.num_classes:
+        model.reset_classifier(len(outputs))
+    remark = load_weights_into(model, state, None if whole else classifier, str(file))
+    mean, std = settings["mean"], settings["std"]
+    if _LITE in file.name:  # trained on (x − 127) / 128
+        mean, std = (127 / 255,) * 3, (128 / 255,) * 3
+    size = image_size or settings["input_size"][-1]
+    return model, PretrainedInputs(tuple(mean), tuple(std), size, remark)
 
 
 def _timm_file(name: str, settings: dict[str, Any]) -> Path:
@@ -152,7 +137,11 @@ def _timm_file(name: str, settings: dict[str, Any]) -> Path:
     if repository:
         return download_from_hub(repository, f"timm:{name}")
     if not url:
-        raise no_published_weights(f"timm:{name}")
+        raise RandomSetError(
+            "no weights are published for this network",
+            got=f"timm:{name} with --weights default",
+            expected="--weights none, or a file",
+        )
     return download_weights(url, f"timm:{name}")
 
 
@@ -170,74 +159,63 @@ def _adapt_to_timm(model: nn.Module, state: dict[str, Tensor]) -> dict[str, Tens
 # -- torchvision --------------------------------------------------------------------------------
 
 
-def from_torchvision(
-    name: str, in_channels: int, image_size: int | None, weights: str | os.PathLike[str]
-) -> LibraryBackbone:
+def from_torchvision(request: LibraryRequest) -> LibraryBackbone:
     """Build a torchvision network without its classifier."""
-    return _without_layer(*_torchvision_model(name, in_channels, image_size, weights))
+    return _without_layer(*_torchvision_model(request))
 
 
-def torchvision_classifier(
-    name: str, image_size: int | None, weights: str | os.PathLike[str]
-) -> LibraryClassifier:
+def torchvision_classifier(request: LibraryRequest) -> LibraryClassifier:
     """Build a torchvision network with the classifier that its weights include."""
-    model, last, inputs = _torchvision_model(name, 3, image_size, weights, whole=True)
+    model, last, inputs = _torchvision_model(request, whole=True)
     assert inputs is not None
     images, layer = torch.rand(2, 3, inputs.size, inputs.size), model.get_submodule(last)
     with torch.no_grad():
         outputs = model.eval()(images)
         backbone = _without_layer(model, last, inputs)
-        layer = split_classifier(f"torchvision:{name}", outputs, backbone, layer, images)
-    published = torchvision().models.get_model_weights(name).DEFAULT
-    names = published.meta["categories"] if weights == "default" else ()
+        layer = request.split_classifier(outputs, backbone, layer, images)
+    published = torchvision().models.get_model_weights(request.model).DEFAULT
+    names = published.meta["categories"] if request.weights == "default" else ()
     return LibraryClassifier(backbone, layer, tuple(names))
 
 
 def _torchvision_model(
-    name: str,
-    in_channels: int,
-    image_size: int | None,
-    weights: str | os.PathLike[str],
-    *,
-    whole: bool = False,
+    request: LibraryRequest, *, whole: bool = False
 ) -> tuple[nn.Module, str, PretrainedInputs | None]:
-    """Build a torchvision network with weights, those of the last layer included if it is the `whole`.
+    """Build a torchvision network and load its weights; with `whole`, also those of its last layer.
 
     Also return the name of that layer.
     """
-    models = torchvision().models
+    models, name, image_size = torchvision().models, request.model, request.image_size
     check_model("torchvision", name)
-    if in_channels not in (1, 3):
+    if request.in_channels not in (1, 3):
         raise RandomSetError(
             "torchvision networks take colour or grey images",
-            got=f"{in_channels} channels",
+            got=f"{request.in_channels} channels",
             expected="3, or 1, which is repeated",
             remedy="timm networks take any number",
         )
     options: dict[str, Any] = {}
     if name.startswith("vit_") and image_size is not None:
-        check_patch_size(f"torchvision:{name}", image_size, int(name.rpartition("_")[2]))
+        request.check_patch_size(int(name.rpartition("_")[2]))
         options["image_size"] = image_size
     if name in ("googlenet", "inception_v3"):
         options |= {"init_weights": False, "aux_logits": name == "inception_v3"}
     model = models.get_model(name, weights=None, **options)
     layer = last_linear(model, num_classes=1000)
-    pretrained_inputs = None
-    if weights != "none":
-        published = models.get_model_weights(name).DEFAULT
-        default = weights == "default"
-        file = download_weights(published.url, f"torchvision:{name}") if default else Path(weights)
-        state = _interpolate_positions(model, read_weights(file))
-        outputs = state.get(f"{layer}.bias")
-        if whole and outputs is not None:
-            parent, _, last = layer.rpartition(".")
-            fan_in = model.get_submodule(layer).in_features
-            setattr(model.get_submodule(parent), last, nn.Linear(fan_in, len(outputs)))
-        remark = load_weights_into(model, state, None if whole else layer, str(file))
-        transform = published.transforms()
-        size = image_size or transform.crop_size[0]
-        pretrained_inputs = PretrainedInputs(tuple(transform.mean), tuple(transform.std), size, remark)
-    return model, layer, pretrained_inputs
+    if not request.pretrained:
+        return model, layer, None
+    published, default = models.get_model_weights(name).DEFAULT, request.weights == "default"
+    file = download_weights(published.url, request.name) if default else Path(request.weights)
+    state = _interpolate_positions(model, read_weights(file))
+    outputs = state.get(f"{layer}.bias")
+    if whole and outputs is not None:
+        parent, _, last = layer.rpartition(".")
+        fan_in = model.get_submodule(layer).in_features
+        setattr(model.get_submodule(parent), last, nn.Linear(fan_in, len(outputs)))
+    remark = load_weights_into(model, state, None if whole else layer, str(file))
+    transform = published.transforms()
+    size = image_size or transform.crop_size[0]
+    return model, layer, PretrainedInputs(tuple(transform.mean), tuple(transform.std), size, remark)
 
 
 def _without_layer(model: nn.Module, layer: str, inputs: PretrainedInputs | None) -> LibraryBackbone:

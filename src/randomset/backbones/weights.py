@@ -18,19 +18,18 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from randomset._core.batches import on_terminal
+from randomset._core.checks import listed
 from randomset._core.torchvision import import_torchvision_first
-from randomset.errors import FileFormatError, MissingPackageError, RandomSetError
+from randomset.errors import FileFormatError, RandomSetError, first_line, optional_package
 
 __all__ = [
     "check_finite",
     "download_from_hub",
     "download_weights",
-    "first_line",
     "import_transformers",
     "load_from_hub",
     "load_weights_into",
     "mismatched_weights",
-    "no_published_weights",
     "read_weights",
     "torch_hub_folder",
 ]
@@ -82,22 +81,11 @@ def _not_found(name: str, file: str, folder: Path, error: Exception | None) -> R
     )
 
 
-def no_published_weights(name: str) -> RandomSetError:
-    """Return the error for a model without published weights."""
-    return RandomSetError(
-        "no weights are published for this network",
-        got=f"{name} with --weights default",
-        expected="--weights none, or a file",
-    )
-
-
 def import_transformers() -> Any:
-    """Import transformers."""
+    """Import transformers, without its progress bars unless the user sees them."""
     import_torchvision_first()
-    try:
+    with optional_package("transformers", "text"):
         import transformers
-    except ImportError:
-        raise MissingPackageError("transformers", "text") from None
     if not on_terminal():
         transformers.utils.logging.disable_progress_bar()  # it would fill a log file
     return transformers
@@ -133,11 +121,6 @@ def load_from_hub(load: Callable[..., Any], name: str, file: str, **options: Any
     )
 
 
-def first_line(error: Exception | None) -> str:
-    """Return the first line of an error's message, or its type where the message is empty."""
-    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
-
-
 def read_weights(path: Path) -> dict[str, Tensor]:
     """Read named tensors from a safetensors or torch file, without executing anything in it."""
     if not path.is_file():
@@ -158,14 +141,15 @@ def read_weights(path: Path) -> dict[str, Tensor]:
             warnings.simplefilter("ignore")  # about formats that are rejected anyway
             content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # damaged and malicious files raise many different types
-        call = re.search(r"GLOBAL ([\w.]+)", str(error))
+        problem, remedy = "damaged or unknown format", "Download it again"
+        if call := re.search(r"GLOBAL ([\w.]+)", str(error)):
+            problem = f"loading it would call {call[1]}"
+            remedy = "Files that run code are rejected: save the state dict alone"
         raise FileFormatError(
             "the file does not contain only weights",
-            got=f"{path}: " + (f"loading it would call {call[1]}" if call else "damaged or unknown format"),
+            got=f"{path}: {problem}",
             expected="named tensors, as written by torch.save(model.state_dict(), …) or safetensors",
-            remedy="Files that run code are rejected: save the state dict alone"
-            if call
-            else "Download it again",
+            remedy=remedy,
         ) from None
     for name in _WRAPPERS:
         if isinstance(content, dict) and isinstance(content.get(name), dict):
@@ -214,7 +198,8 @@ def check_finite(state: dict[str, Tensor], origin: str) -> None:
     """Raise if weights contain NaN or infinity, as after a failed training run."""
     bad = [name for name, t in state.items() if t.is_floating_point() and not t.isfinite().all()]
     if bad:
-        raise FileFormatError("the weights contain NaN or infinite values", got=f"{origin}: {_shorten(bad)}")
+        got = f"{origin}: {listed(sorted(bad), 3)}"
+        raise FileFormatError("the weights contain NaN or infinite values", got=got)
 
 
 def mismatched_weights(
@@ -226,7 +211,7 @@ def mismatched_weights(
 ) -> FileFormatError:
     """Return the error for weights of a different architecture, with the names of the tensors concerned."""
     groups = {"missing": missing, "unexpected": unexpected, "with a different shape": reshaped}
-    parts = [f"{len(names)} {label} ({_shorten(names)})" for label, names in groups.items() if names]
+    parts = [f"{len(names)} {label} ({listed(sorted(names), 3)})" for label, names in groups.items() if names]
     return FileFormatError(
         "the weights are from a different architecture",
         got=f"{origin}: {'; '.join(parts)}" if parts else origin,
@@ -237,9 +222,3 @@ def mismatched_weights(
 def _is_within(name: str, parts: str | tuple[str, ...] | None) -> bool:
     parts = (parts,) if isinstance(parts, str) else parts or ()
     return any(name == part or name.startswith(f"{part}.") for part in parts)
-
-
-def _shorten(names: Collection[str], shown: int = 3) -> str:
-    """List the first names, and count the rest."""
-    listed = ", ".join(sorted(names)[:shown])
-    return listed + (f" and {len(names) - shown} more" if len(names) > shown else "")

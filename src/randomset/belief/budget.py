@@ -180,7 +180,7 @@ class Budget:
     @cached_property
     def set_names(self) -> tuple[str, ...]:
         """The sets as text, such as ``{cat, dog}``."""
-        return tuple(braces(self._classes[c] for c in focal) for focal in self._sets)
+        return tuple(map(braces, self))
 
     @property
     def num_classes(self) -> int:
@@ -202,7 +202,7 @@ class Budget:
 
     def names_of(self, index: int) -> tuple[str, ...]:
         """Return the class names of the set at an index."""
-        return tuple(self._classes[c] for c in self._sets[index])
+        return tuple(self._classes[c] for c in self.sets[index])
 
     def index(self, members: Members) -> int:
         """Return the index of a set, given by class names or class indices."""
@@ -280,12 +280,9 @@ class Budget:
 
     def __repr__(self) -> str:
         k, shown = self.num_sets, 4
-        text = f"Budget({self.num_classes} classes, {k} set{'' if k == 1 else 's'}"
         first = itertools.islice(self, self.num_classes, self.num_classes + shown)
-        names = [braces(focal, shorten=6) for focal in first]
-        if names:
-            text += ": " + ", ".join(names) + (" …" if k > shown else "")
-        return text + ")"
+        names = ", ".join(braces(focal, shorten=6) for focal in first) + " …" * (k > shown)
+        return f"Budget({self.num_classes} classes, {k} set{'s' * (k != 1)}{': ' * (k > 0)}{names})"
 
     def to_json(self) -> str:
         """Return the budget as JSON; the singletons are implied.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import deque
 from collections.abc import Iterable, Sequence
 
@@ -134,8 +135,8 @@ def is_in_credal_set(
 ) -> Tensor:
     """Whether P(A) ≥ Bel(A) for **every** set of classes A: (…, N) and (…, |O|) → (…), boolean.
 
-    Up to 12 classes, all sets are compared at once. Beyond that, a maximum flow decides each sample exactly:
-    P is in the credal set iff the mass of each set can be distributed among its classes to give P.
+    For up to 12 classes, all sets are compared at once. Beyond that, a maximum flow decides each sample: P is
+    in the credal set iff the mass of each set can be distributed among its classes such that they have P.
 
     >>> mass, budget = torch.tensor([0.5, 0.0, 0.1, 0.4]), Budget.from_sets([{0, 1}], 3)
     >>> is_in_credal_set(torch.tensor([[0.7, 0.2, 0.1], [0.6, 0.2, 0.2]]), mass.expand(2, 4), budget)
@@ -216,7 +217,7 @@ def credal_vertices(mass: Tensor, budget: Budget | BudgetOperators) -> Tensor:
 def enumeration(operators: BudgetOperators) -> PowerSetTransform:
     """Return the transform over all 2^N sets, also if the operators of the budget are sparse.
 
-    Only for up to `MAX_ENUMERATED_CLASSES` classes.
+    For up to `MAX_ENUMERATED_CLASSES` classes.
     """
     if operators.transform is not None:
         return operators.transform
@@ -251,55 +252,41 @@ def can_be_distributed(
         for k in range(num_classes, len(sets))
         if difference[k] > _EPSILON and len(sets[k]) < num_classes  # Θ can fill any class
     }
-    flow: dict[int, dict[int, float]] = {c: {} for c in range(num_classes)}  # class -> set -> amount
+    # The residual graph: class c is node c, and set k is node k; a class returns what it got from a set.
+    room: dict[int, dict[int, float]] = {k: dict.fromkeys(sets[k], math.inf) for k in supply}
+    room |= {c: {} for c in range(num_classes)}
     remaining = sum(supply.values())
     for k in supply:
         while supply[k] > _EPSILON and remaining > tolerance:
-            path = _augmenting_path(k, sets, capacity, flow)
+            path = _augmenting_path(k, room, capacity)
             if path is None:
                 break
-            amount = min(supply[k], capacity[path[-1][1]], *(flow[c][b] for b, c in _backward(path)))
-            for b, c in path:
-                flow[c][b] = flow[c].get(b, 0.0) + amount
-            for b, c in _backward(path):
-                flow[c][b] -= amount
-                if flow[c][b] <= _EPSILON:
-                    del flow[c][b]
-            capacity[path[-1][1]] -= amount
+            steps = list(itertools.pairwise(path))
+            amount = min(supply[k], capacity[path[-1]], *(room[start][end] for start, end in steps))
+            for start, end in steps:
+                room[start][end] -= amount
+                room[end][start] = room[end].get(start, 0.0) + amount
+            capacity[path[-1]] -= amount
             supply[k] -= amount
             remaining -= amount
     return remaining <= tolerance
 
 
 def _augmenting_path(
-    start: int, sets: Sequence[tuple[int, ...]], capacity: list[float], flow: dict[int, dict[int, float]]
-) -> list[tuple[int, int]] | None:
-    """Return the steps (set, class) of a shortest path from a set to a class with free capacity.
-
-    Between two steps, the class of the first returns flow to the set of the second.
-    """
-    parent: dict[int, tuple[int, int]] = {}  # class -> (set that reaches it, class before that set or −1)
-    queue, seen = deque([(start, -1)]), {start}
+    start: int, room: dict[int, dict[int, float]], capacity: list[float]
+) -> list[int] | None:
+    """Return the nodes of a shortest path from a set to a class with free capacity."""
+    before, queue = {start: start}, deque([start])
     while queue:
-        focal, previous = queue.popleft()
-        for c in sets[focal]:
-            if c in parent:
+        node = queue.popleft()
+        for following, amount in room[node].items():
+            if following in before or amount <= _EPSILON:
                 continue
-            parent[c] = (focal, previous)
-            if capacity[c] > _EPSILON:
-                path = []
-                while c != -1:
-                    focal, previous = parent[c]
-                    path.append((focal, c))
-                    c = previous
+            before[following] = node
+            if following < len(capacity) and capacity[following] > _EPSILON:
+                path = [following]
+                while path[-1] != start:
+                    path.append(before[path[-1]])
                 return path[::-1]
-            for source in flow[c]:
-                if source not in seen:
-                    seen.add(source)
-                    queue.append((source, c))
+            queue.append(following)
     return None
-
-
-def _backward(path: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return the (set, class) pairs whose flow decreases along a path."""
-    return [(path[i + 1][0], path[i][1]) for i in range(len(path) - 1)]

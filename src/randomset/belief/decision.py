@@ -86,11 +86,7 @@ def interval_dominance(mass: Tensor, budget: Budget | BudgetOperators, cost: Ten
     tensor([[ True, False, False],
             [ True,  True,  True]])
     """
-    if cost is None:
-        lower, upper = lower_from_mass(mass, budget), upper_from_mass(mass, budget)
-        return upper >= lower.amax(-1, keepdim=True) - _ROUNDING
-    cost = _cost_matrix(cost, mass, budget)
-    lower, upper = expectation_bounds(cost, mass, budget)
+    lower, upper = _cost_bounds(cost, mass, budget)
     return lower <= upper.amin(-1, keepdim=True) + _ROUNDING
 
 
@@ -157,11 +153,7 @@ def hurwicz(
     (tensor(0), tensor(2))
     """
     _check_share("optimism", optimism)
-    if cost is None:
-        lower, upper = lower_from_mass(mass, budget), upper_from_mass(mass, budget)
-        return (optimism * upper + (1 - optimism) * lower).argmax(-1)
-    cost = _cost_matrix(cost, mass, budget)
-    lower, upper = expectation_bounds(cost, mass, budget)
+    lower, upper = _cost_bounds(cost, mass, budget)
     return (optimism * lower + (1 - optimism) * upper).argmin(-1)
 
 
@@ -204,6 +196,15 @@ def utility(decisions: Tensor, labels: Tensor, kind: Literal["discounted", "u65"
     x = 1 / decisions.sum(-1).clamp_min(1)
     correct = decisions.gather(-1, labels.long().unsqueeze(-1)).squeeze(-1)
     return torch.where(correct, linear * x - square * x * x, 0.0)
+
+
+def _cost_bounds(
+    cost: Tensor | None, mass: Tensor, budget: Budget | BudgetOperators
+) -> tuple[Tensor, Tensor]:
+    """Lower and upper expected cost of each action; for zero-one cost (None), less one."""
+    if cost is None:
+        return -upper_from_mass(mass, budget), -lower_from_mass(mass, budget)
+    return expectation_bounds(_cost_matrix(cost, mass, budget), mass, budget)
 
 
 def _cost_matrix(cost: Tensor, mass: Tensor, budget: Budget | BudgetOperators) -> Tensor:

@@ -57,7 +57,7 @@ def conjunctive(masses: Sequence[Tensor], budgets: Sequence[Family], *, max_sets
     >>> mass, conflict                                     # {a, b} ∩ {b, c} = {b}
     (tensor([0.4000, 0.6000, 0.0000, 0.0000, 0.0000]), tensor(0.))
     """
-    lifted, closed = _lifted(masses, budgets, max_sets)
+    lifted, closed = _closed(masses, budgets, max_sets)
     mass = reduce(lambda first, second: _intersect(first, second, closed), lifted)
     return Fused(mass, closed, (1 - mass.sum(-1)).clamp_min(0))
 
@@ -69,7 +69,7 @@ def dempster(masses: Sequence[Tensor], budgets: Sequence[Family], *, max_sets: i
     >>> dempster([torch.tensor([0.6, 0.0, 0.4]), torch.tensor([0.0, 0.5, 0.5])], [budget, budget]).mass
     tensor([0.4286, 0.2857, 0.2857])
     """
-    (mass, *others), closed = _lifted(masses, budgets, max_sets)
+    (mass, *others), closed = _closed(masses, budgets, max_sets)
     total = agreement = mass.sum(-1, keepdim=True)
     for other in others:  # normalised after each source, so that many conflicts do not vanish in rounding
         mass = _intersect(mass / agreement, other, closed)
@@ -122,7 +122,7 @@ def disjunctive(masses: Sequence[Tensor], budgets: Sequence[Family], *, max_sets
     if 2 ** len(classes) - 1 > max_sets:
         raise _too_many(f"the power set of {len(classes)} classes", max_sets)
     powerset = _powerset(classes)
-    lifted = [_lift(m, b, powerset) for m, b in zip(masses, families, strict=True)]
+    lifted = _lifted(masses, families, powerset)
     transform = powerset.operators_on(lifted[0].device).transform
     assert transform is not None
 
@@ -132,14 +132,12 @@ def disjunctive(masses: Sequence[Tensor], budgets: Sequence[Family], *, max_sets
         product = reduce(torch.mul, beliefs)
         return transform.in_budget(transform.add_subsets(product.clone(), sign=-1)).clamp_min(0)
 
-    joint_shape(*(mass.shape[:-1] for mass in lifted))
-    stacked = torch.cat(torch.broadcast_tensors(*lifted), -1)
-    mass = over_sets(columns, stacked, 4 * len(powerset))
+    mass = over_sets(columns, torch.cat(lifted, -1), 4 * len(powerset))
     return Fused(mass, powerset, torch.zeros_like(mass[..., 0]))
 
 
 def mean(masses: Sequence[Tensor], budgets: Sequence[Family]) -> Fused:
-    """Average, for sources of equal weight that need not be independent: m(A) = mean of m₁(A), m₂(A), ….
+    """Average, for sources of equal weight, independent or not: m(A) = mean of m₁(A), m₂(A), ….
 
     Bel, Pl and BetP of the result are the means of the sources'. Its budget has the sets of all sources.
 
@@ -149,9 +147,7 @@ def mean(masses: Sequence[Tensor], budgets: Sequence[Family]) -> Fused:
     """
     families = _checked(masses, budgets)
     joint = joint_budget(families)
-    lifted = [_lift(m, b, joint) for m, b in zip(masses, families, strict=True)]
-    joint_shape(*(mass.shape[:-1] for mass in lifted))
-    mass = torch.stack(torch.broadcast_tensors(*lifted)).mean(0)
+    mass = torch.stack(_lifted(masses, families, joint)).mean(0)
     return Fused(mass, joint, torch.zeros_like(mass[..., 0]))
 
 
@@ -181,7 +177,7 @@ def discount(mass: Tensor, budget: Family, reliability: float | Tensor) -> Tenso
             raise RandomSetError("reliability is out of range", got=got, expected="0 to 1")
     joint_shape(mass.shape[:-1], weight.shape[:-1])
     mass = _lift(mass, family, family.with_universal_set()) * weight
-    mass[..., -1:].add_(1 - weight)  # in place, since it is a new tensor
+    mass[..., -1:].add_(1 - weight)  # in place: it is a new tensor
     return mass
 
 
@@ -224,13 +220,20 @@ def _checked(masses: Sequence[Tensor], budgets: Sequence[Family]) -> list[Budget
     return families
 
 
-def _lifted(
+def _closed(
     masses: Sequence[Tensor], budgets: Sequence[Family], max_sets: int
-) -> tuple[list[Tensor], Budget]:
+) -> tuple[tuple[Tensor, ...], Budget]:
     """Express all masses over one budget that is closed under intersection."""
     families = _checked(masses, budgets)
     closed = intersection_closure(joint_budget(families), max_sets=max_sets)
-    return [_lift(m, b, closed) for m, b in zip(masses, families, strict=True)], closed
+    return _lifted(masses, families, closed), closed
+
+
+def _lifted(masses: Sequence[Tensor], budgets: Sequence[Budget], larger: Budget) -> tuple[Tensor, ...]:
+    """Express all masses over one larger budget, with a common batch shape."""
+    lifted = [_lift(mass, budget, larger) for mass, budget in zip(masses, budgets, strict=True)]
+    joint_shape(*(mass.shape[:-1] for mass in lifted))
+    return torch.broadcast_tensors(*lifted)
 
 
 @lru_cache(maxsize=32)
@@ -261,7 +264,6 @@ def _indices(budget: Budget, larger: Budget) -> Tensor:
 
 def _intersect(mass: Tensor, other: Tensor, closed: Budget) -> Tensor:
     """Combine two masses over a budget that is closed under intersection."""
-    joint_shape(mass.shape[:-1], other.shape[:-1])
     transform = closed.operators_on(mass.device).transform
     if transform is None:
         left, right, result = (index.to(mass.device) for index in _intersections(closed))
@@ -280,7 +282,7 @@ def _intersect(mass: Tensor, other: Tensor, closed: Budget) -> Tensor:
             return transform.in_budget(transform.add_supersets(first * second, sign=-1)).clamp_min(0)
 
         width = 4 * len(transform.source)
-    return over_sets(columns, torch.cat(torch.broadcast_tensors(mass, other), -1), width)
+    return over_sets(columns, torch.cat((mass, other), -1), width)
 
 
 @lru_cache(maxsize=32)

@@ -135,8 +135,8 @@ def most_entropic(
 
     Up to 12 classes it is exact (Meyerowitz, Richman and Walker 1994): the set with the largest Bel(A)/|A|
     distributes its belief equally, the rest is conditioned on that, and so on. Beyond 12 classes, mirror
-    descent on the shares of each set's mass solves the concave problem, until no distribution has an
-    entropy larger by more than `tolerance` nats. No gradient.
+    descent on the shares of each set's mass solves the concave problem, until the entropy is within
+    `tolerance` nats of the largest. Not differentiable.
 
     >>> most_entropic(torch.tensor([0.5, 0.0, 0.1, 0.4]), Budget.from_sets([{0, 1}], 3))
     tensor([0.5000, 0.4000, 0.1000])

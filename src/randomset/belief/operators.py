@@ -13,6 +13,7 @@ from randomset.belief.sums import (
     PowerSetTransform,
     SparseSum,
     intersection_pairs,
+    member_pairs,
     moebius_pairs,
     outside_modes,
     subset_pairs,
@@ -22,8 +23,8 @@ from randomset.errors import BudgetError
 __all__ = ["BudgetOperators", "operators_of"]
 
 _MAX_DENSE_CLASSES = 12  # half a megabyte
-_MAX_GAPS = 2**15  # sets times classes times samples
-_MAX_DENSE = 4096  # entries of a matrix of small budgets: sets times classes
+_MAX_GAPS = 2**15  # samples × sets × classes
+_MAX_DENSE = 4096  # sets × classes of a small budget
 
 
 def operators_of(budget: Budget | BudgetOperators, like: Tensor) -> BudgetOperators:
@@ -72,9 +73,8 @@ class BudgetOperators(nn.Module):
     def _build(self, identify: bool) -> None:
         budget = self.budget
         n, total = budget.num_classes, len(budget)
-        sizes = torch.tensor([len(focal) for focal in budget.sets])
-        owner = torch.repeat_interleave(sizes)
-        member = torch.tensor([c for focal in budget.sets for c in focal])
+        members = owner, member, ones = member_pairs(budget)
+        sizes = torch.bincount(owner)
         self.register_buffer("sizes", sizes.int(), persistent=False)
         self.register_buffer("last_rank", sizes - 1, persistent=False)  # see least_committed_mass
         self.register_buffer("rank_sums", sizes * (sizes - 1) // 2, persistent=False)
@@ -88,8 +88,8 @@ class BudgetOperators(nn.Module):
         self.footprint = 2 * 2**n if self.transform else 0  # numbers per sample: see over_sets
         self._shares: dict[torch.dtype, Tensor] = {}
         self._inside: dict[torch.dtype, tuple[Tensor, Tensor]] = {}
-        self.is_small = n * total <= _MAX_DENSE
-        if self.is_small:
+        is_small = n * total <= _MAX_DENSE
+        if is_small:
             inside = torch.zeros(total, n, dtype=torch.bool)
             inside[owner, member] = True
             beyond = torch.zeros(total, n).masked_fill(~inside, torch.inf)
@@ -97,12 +97,11 @@ class BudgetOperators(nn.Module):
                 dtype: (beyond.to(dtype), sizes.to(dtype)) for dtype in (torch.float32, torch.float64)
             }
             self._outside = {dtype: (~inside).to(dtype) for dtype in (torch.float32, torch.float64)}
-        if self.is_small or (self.transform and n <= _MAX_DENSE_CLASSES):
+        if is_small or (self.transform and n <= _MAX_DENSE_CLASSES):
             shares = torch.zeros(n, total, dtype=torch.float64)
             shares[member, owner] = 1 / sizes[owner].double()
             self._shares = {dtype: shares.to(dtype) for dtype in (torch.float32, torch.float64)}
-        ones = torch.ones_like(member)
-        self.members_of_set = SparseSum(Pairs(owner, member, ones), total)
+        self.members_of_set = SparseSum(members, total)
         self.moebius: SparseSum | None = None
         if self.transform and budget.is_downward_closed:
             return
@@ -114,8 +113,7 @@ class BudgetOperators(nn.Module):
             return
         self.subsets = SparseSum(subsets, total)
         self.supersets = SparseSum(Pairs(subsets.column, subsets.row, subsets.value), total)
-        ones_each = torch.ones_like(intersecting.value)
-        self.intersecting = SparseSum(intersecting._replace(value=ones_each), total)
+        self.intersecting = SparseSum(intersecting._replace(value=torch.ones_like(intersecting.value)), total)
         self.sets_of_class = SparseSum(Pairs(member, owner, ones), n)
         self.shares_of_class = SparseSum(Pairs(member, owner, ones), n, divisor=sizes[owner])
 
@@ -135,7 +133,7 @@ class BudgetOperators(nn.Module):
         return self.invert_subsets_with_theta(x)[: len(self.budget)]
 
     def invert_subsets_with_theta(self, x: Tensor) -> Tensor:
-        """The same, with a zero row for Θ if the budget lacks it: (|O|, R) → (|O ∪ {Θ}|, R)."""
+        """`invert_subsets`, with a zero row for Θ if the budget lacks it: (|O|, R) → (|O ∪ {Θ}|, R)."""
         if self.moebius is not None:
             return self.moebius(x)
         assert self.transform is not None
@@ -176,10 +174,10 @@ class BudgetOperators(nn.Module):
         return self.transform.sum_per_class(self.transform.all_sets(x))
 
     def dense_shares(self, x: Tensor) -> Tensor | None:
-        """Return the matrix of 1 / |A| for each class in each set A, (N × |O|), if it is the fastest way.
+        """Return the matrix (N × |O|) with 1 / |A| for each class in each set A, or None.
 
-        That is the case on the CPU for small budgets, and for dense ones of few classes. None otherwise, when
-        compiling or exporting, and if matrix products are set to a reduced precision.
+        A product with it is fastest on the CPU for small budgets, and for dense ones of few classes. None for
+        others, when compiling or exporting, and if matrix products are set to a reduced precision.
         """
         shares = self._shares.get(x.dtype)
         if shares is None or x.device.type != "cpu" or torch.compiler.is_compiling():
@@ -189,8 +187,8 @@ class BudgetOperators(nn.Module):
     def gaps(self, p: Tensor) -> Tensor | None:
         """Return |A| max(0, min_{c ∈ A} p(c) − max_{c ∉ A} p(c)) for each set: (…, N) → (…, |O|).
 
-        None for budgets or batches that are not small, where comparing every set with every class would be
-        slow, elsewhere than on the CPU, and when compiling or exporting.
+        None for large budgets or batches, where comparing every set with every class would be slow, on other
+        devices than the CPU, and when compiling or exporting.
         """
         tables = self._inside.get(p.dtype)
         if (

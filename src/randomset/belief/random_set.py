@@ -17,7 +17,7 @@ from randomset.belief.operators import BudgetOperators
 from randomset.belief.repair import Repair, Validity, check_finite, repair_columns
 from randomset.belief.sums import over_sets_each
 from randomset.belief.transforms import check_distribution, rounding
-from randomset.errors import BudgetError, InvalidBeliefError, MissingPackageError, RandomSetError, ShapeError
+from randomset.errors import BudgetError, InvalidBeliefError, RandomSetError, ShapeError, optional_package
 
 if TYPE_CHECKING:
     import numpy
@@ -32,7 +32,7 @@ class RandomSet(BeliefFunctions):
     """An immutable batch of valid belief functions over one budget, as predicted by a network.
 
     It stores the masses (…, |O|); everything else is computed on first access and cached. Its `budget` always
-    includes Θ, the set of all classes, which has the mass not assigned to smaller sets: if the network's
+    includes Θ, the set of all classes, which holds the mass not assigned to smaller sets. If the network's
     budget lacks Θ, masses and beliefs have one more column than the network has outputs.
 
     >>> budget = Budget.from_sets([{"cat", "dog"}], ["cat", "dog", "car"])
@@ -165,7 +165,7 @@ class RandomSet(BeliefFunctions):
 
     @classmethod
     def concatenate(cls, parts: Iterable[RandomSet]) -> RandomSet:
-        """Concatenate batches over the same budget along their first dimension, or stack single samples."""
+        """Concatenate batches over the same budget along the first dimension, or stack single samples."""
         parts = list(parts)
         if not parts:
             raise RandomSetError("nothing to concatenate", got="no random sets")
@@ -196,9 +196,9 @@ class RandomSet(BeliefFunctions):
     def combine(self, *others: RandomSet, rule: Rule = "dempster") -> RandomSet:
         """Fuse with the random sets of other models or sensors, sample by sample.
 
-        "mean" is for sources that are not independent, such as members of an ensemble; the reliability of the
-        result is the mean of theirs. The functions in `fusion` also return the conflict, and include the
-        unnormalised conjunctive rule.
+        "mean" is for dependent sources, such as the members of an ensemble; the reliability of the result is
+        the mean of theirs. The functions in `fusion` also return the conflict, and include the unnormalised
+        conjunctive rule.
         """
         for other in others:
             if not isinstance(other, RandomSet):
@@ -222,8 +222,8 @@ class RandomSet(BeliefFunctions):
     def discount(self, reliability: float | Tensor, familiar_from: float | Tensor | None = None) -> RandomSet:
         """Discount by a reliability r: m'(A) = r m(A), and Θ gets the rest.
 
-        The order of the classes stays, BetP' = r BetP + (1 − r) / N. An input is called familiar if its
-        reliability is at least `familiar_from`.
+        The ranking of the classes does not change: BetP' = r BetP + (1 − r) / N. An input is called familiar
+        if its reliability is at least `familiar_from`.
         """
         mass = fusion.discount(self.mass, self._family, reliability)
         factor = torch.as_tensor(reliability, dtype=mass.dtype, device=mass.device)
@@ -234,9 +234,9 @@ class RandomSet(BeliefFunctions):
     def widen(self, share: float | Tensor) -> RandomSet:
         """Replace a share of each belief function by the least committed one with the same BetP.
 
-        m' = (1 − κ) m + κ m*, with m* from `least_committed_mass`: BetP and the entropy stay, the intervals
-        become wider. A belief function that is learned with the usual losses tends to be additive, so its
-        intervals say too little about how few samples it was learned from.
+        m' = (1 − κ) m + κ m*, with m* from `least_committed_mass`: the intervals become wider, while BetP and
+        its entropy stay the same. The usual losses lead to nearly additive belief functions, whose intervals
+        hardly reflect how few samples they were learned from.
 
         >>> answer = RandomSet.from_mass(torch.tensor([0.6, 0.3, 0.1, 0.0]), Budget.from_sets([{0, 1}], 3))
         >>> wide = answer.widen(0.5)
@@ -250,9 +250,9 @@ class RandomSet(BeliefFunctions):
         return self.with_mass(torch.lerp(self.mass, least, weight), self._reliability)
 
     def weaken(self, share: Tensor, reliability: Tensor, familiar_from: float | Tensor) -> RandomSet:
-        """Widen by a share, then discount by a reliability in [0, 1], which is not checked.
+        """Widen by a share, then discount by a reliability, both in [0, 1] and not checked.
 
-        BetP' = r BetP + (1 − r) / N is computed from that of this random set, which is faster.
+        For speed, BetP' = r BetP + (1 − r) / N is computed from the pignistic probability of this random set.
         """
         pignistic = self.pignistic
         least = transforms.least_committed_mass(pignistic, self._family)
@@ -268,7 +268,7 @@ class RandomSet(BeliefFunctions):
     def with_mass(
         self, mass: Tensor, reliability: Tensor | None = None, familiar_from: float | Tensor | None = None
     ) -> RandomSet:
-        """Return a random set with other valid masses over the same budget; it keeps the validity."""
+        """Return a random set with other valid masses over the same budget and the same validity."""
         batch = mass.shape[:-1]
         same = batch == self.shape
         validity = self._validity if same else self.validity.map(lambda part: part.expand(batch))
@@ -300,7 +300,7 @@ class RandomSet(BeliefFunctions):
 
     @property
     def familiar(self) -> Tensor:
-        """Whether each input is like the training data (…), from its reliability."""
+        """Whether each input resembles the training data (…), according to its reliability."""
         return self.reliability >= self._familiar_from
 
     # -- the batch ------------------------------------------------------------------------------
@@ -326,7 +326,7 @@ class RandomSet(BeliefFunctions):
         return self._selected(mass, lambda part: part.reshape(count)[samples])
 
     def _selected(self, mass: Tensor, select: Callable[[Tensor], Tensor]) -> RandomSet:
-        """Return a random set with other masses, and everything else per sample selected alike."""
+        """Return a random set with these masses, and the same selection of all else per sample."""
         reliability = None if self._reliability is None else select(self._reliability)
         disagreement = None if self._disagreement is None else select(self._disagreement)
         validity = self.validity.map(select)
@@ -338,7 +338,7 @@ class RandomSet(BeliefFunctions):
     def to(self, *args: Any, **kwargs: Any) -> RandomSet:
         """Move to a device or convert to a floating dtype, like `torch.Tensor.to`."""
         mass = self.mass.to(*args, **kwargs)
-        if mass is self.mass:  # the operators of a network may move with it, those of a budget do not
+        if mass is self.mass:  # the budget instead of the network's operators, which move with the network
             parts = (self._validity, self._reliability, self.familiar_from, self._disagreement)
             return RandomSet(mass, self.budget, *parts)
         if not mass.is_floating_point():
@@ -364,10 +364,8 @@ class RandomSet(BeliefFunctions):
 
     def to_frame(self, *, probabilities: bool = False) -> pandas.DataFrame:
         """Return a pandas DataFrame with one row per sample; `probabilities` adds BetP of every class."""
-        try:
+        with optional_package("pandas", "frames"):
             import pandas
-        except ImportError:
-            raise MissingPackageError("pandas", "frames") from None
         return pandas.DataFrame(text.columns(self, probabilities=probabilities))
 
     def explain(self, index: int | None = None, *, top: int = 3) -> str:

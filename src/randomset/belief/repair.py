@@ -90,19 +90,19 @@ def repair_belief(
     """Convert raw beliefs (…, |O|) to valid masses over the budget with Θ, and report their validity.
 
     Θ, the universal set, is the last set of `budget.with_universal_set()`; if the budget lacks it, the
-    masses have one column more than the beliefs. All methods leave valid beliefs unchanged.
+    masses have one more column than the beliefs. No method changes valid beliefs.
 
     "clip", as in the paper: negative masses become 0; if the rest sums to less than 1, Θ gets the
     difference; if to more, it is divided by its sum. Fast, and exact for nearly valid predictions; on a
     noisy full power set it destroys the prediction, because Moebius inversion amplifies noise.
 
     "projection": the valid belief function nearest to the prediction, min Σ_A (Bel(A) − b(A))², by
-    pairwise Frank–Wolfe steps on the masses. It averages noise over all sets instead of amplifying it. About
-    a hundred times slower, but only for invalid samples.
+    pairwise Frank–Wolfe steps on the masses. It averages noise over all sets instead of amplifying it, but is
+    about a hundred times slower for invalid samples.
 
     "cautious": a belief function that claims no more than the prediction, Bel(A) ≤ b(A) for every set A of
-    the budget. Negative masses m become 0, and the others are scaled down where they add up to more than a
-    predicted belief; Θ gets the rest, so that it has mass wherever the predictions contradict each other:
+    the budget. Negative masses m become 0, and the others are scaled down where they sum to more than a
+    predicted belief; Θ gets the rest, and so has mass wherever the predictions contradict each other:
 
     m'(B) = max(0, m(B)) min_{A ⊇ B} min(1, b(A) / Σ_{C ⊆ A} max(0, m(C))), with b(Θ) = 1
 
@@ -149,7 +149,7 @@ def repair_columns(
 def check_finite(raw: Tensor, raw_sum: Tensor, kept: Tensor) -> None:
     """Raise if the raw outputs (…, |O|) or the sums (…, 1) of their masses are not finite."""
     removed = kept - raw_sum
-    # One number to look at; if it is not finite, that may also be because finite numbers overflow in the sum.
+    # The sum is quick to test, but finite numbers may overflow in it: only then is each number tested.
     if torch.compiler.is_compiling() or math.isfinite(removed.sum().item()) or removed.isfinite().all():
         return
     index = tuple((~removed.squeeze(-1).isfinite()).nonzero()[0].tolist())
@@ -177,7 +177,7 @@ def _tolerance(x: Tensor) -> float:
 
 
 def _with_theta(belief: Tensor, operators: BudgetOperators) -> Tensor:
-    """Append Bel(Θ) = 1, which holds for every mass function, in place of what the network predicts."""
+    """Append Bel(Θ) = 1, which holds for every mass function, or replace the predicted value by it."""
     proper_sets = belief[:-1] if operators.budget.has_universal_set else belief
     return torch.cat((proper_sets, torch.ones_like(belief[:1])))
 
@@ -218,8 +218,8 @@ def _descend(mass: Tensor, belief: Tensor, operators: BudgetOperators, steps: in
         gradient = operators.sum_supersets(residual)
         best = gradient.argmin(0, keepdim=True)
         worst = torch.where(mass > 0, gradient, -torch.inf).argmax(0, keepdim=True)
-        # The gap bounds the distance to the optimum. Each sample stops on its own, within a thousandth of
-        # it, so that its result does not depend on the rest of the batch.
+        # The gap bounds the distance to the optimum. Each sample stops within a thousandth of it, on its own,
+        # so that its result does not depend on the rest of the batch.
         gap = gradient.gather(0, worst) - gradient.gather(0, best)
         active = gap > 1e-3 * (residual * residual).sum(0, keepdim=True) + 1e-6
         if not torch.compiler.is_compiling() and 2 * active.sum() <= active.numel():

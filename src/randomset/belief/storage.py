@@ -22,7 +22,7 @@ __all__ = ["load", "save"]
 
 _FORMAT, _VERSION = "randomset.random_set", "1"
 _TENSORS = ("mass", "negative", "excess", "repaired")
-_OPTIONAL = {"reliability": 1.0, "disagreement": math.inf}  # and the largest values
+_OPTIONAL = {"reliability": 1.0, "disagreement": math.inf}  # with their largest possible values
 
 
 def save(random_set: RandomSet, path: Path) -> Path:
@@ -87,13 +87,13 @@ def load(path: Path) -> tuple[Tensor, Budget, Validity, Tensor | None, float, Te
 
 
 def _limit(text: str | None, path: Path) -> float:
-    """Read the smallest reliability of a familiar input; earlier versions did not store it."""
+    """Parse the smallest reliability of a familiar input, which earlier versions did not store."""
     try:
         limit = FAMILIAR if text is None else float(text)
     except ValueError:
         limit = math.nan
     if not 0 <= limit <= 1:
         raise FileFormatError(
-            "the limit of the familiar is out of range", got=f"{text} in {path.name}", expected="0 to 1"
+            "familiar_from is out of range", got=f"{text} in {path.name}", expected="0 to 1"
         )
     return limit

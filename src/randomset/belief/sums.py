@@ -23,6 +23,7 @@ __all__ = [
     "PowerSetTransform",
     "SparseSum",
     "intersection_pairs",
+    "member_pairs",
     "moebius_pairs",
     "outside_modes",
     "over_sets",
@@ -243,7 +244,7 @@ def _in_blocks(
     return results
 
 
-_LARGEST_EXACT = 2**24  # float32 represents integers up to this exactly
+_LARGEST_EXACT = 2**24  # up to which float32 represents every integer
 
 
 class Pairs(NamedTuple):
@@ -264,6 +265,13 @@ def outside_modes() -> Iterator[None]:
         yield
 
 
+def member_pairs(budget: Budget) -> Pairs:
+    """Return the (|O| × N) matrix with 1 where the class is in the set."""
+    row = torch.repeat_interleave(_sizes(budget))
+    column = torch.tensor([c for focal in budget.sets for c in focal])
+    return Pairs(row, column, torch.ones_like(column))
+
+
 def intersection_pairs(budget: Budget) -> Pairs:
     """Return |A ∩ B| for every pair of intersecting sets in the budget, including (A, A).
 
@@ -271,7 +279,7 @@ def intersection_pairs(budget: Budget) -> Pairs:
     >>> torch.stack(pairs).T.tolist()
     [[0, 0, 1], [0, 2, 1], [1, 1, 1], [1, 2, 1], [2, 0, 1], [2, 1, 1], [2, 2, 2]]
     """
-    membership = _membership(budget)
+    membership = _sparse(member_pairs(budget), torch.float32)
     return _pairs(_product(membership, membership.t()))
 
 
@@ -293,16 +301,11 @@ def moebius_pairs(budget: Budget, subsets: Pairs) -> Pairs:
     if budget.is_downward_closed:
         sign = 1 - 2 * ((sizes[subsets.row] - sizes[subsets.column]) % 2)
         return Pairs(subsets.row, subsets.column, sign)
-    shape = (len(budget), len(budget))
-    strict = torch.sparse_coo_tensor(
-        torch.stack(subsets[:2]), (subsets.row != subsets.column).double(), shape, check_invariants=False
-    ).coalesce()
+    strict = _sparse(subsets._replace(value=subsets.row != subsets.column), torch.float64)
     diagonal = torch.arange(len(budget))
-    identity = torch.sparse_coo_tensor(
-        torch.stack((diagonal, diagonal)), torch.ones_like(diagonal).double(), shape, check_invariants=False
-    )
+    identity = _sparse(Pairs(diagonal, diagonal, torch.ones_like(diagonal)), torch.float64)
     # μ = I − (ζ − I) μ, and ζ − I is nilpotent: no chain of sets is longer than the number of distinct
-    # cardinalities, so that many substitutions give the exact inverse.
+    # cardinalities, so as many substitutions give the exact inverse.
     inverse = identity
     for _ in range(len(set(sizes.tolist())) - 1):
         inverse = (identity - _product(strict, inverse)).coalesce()
@@ -321,16 +324,10 @@ def _sizes(budget: Budget) -> Tensor:
     return torch.tensor([len(focal) for focal in budget.sets])
 
 
-def _membership(budget: Budget) -> Tensor:
-    """Return the sparse (|O| × N) matrix with 1 where the class is in the set."""
-    owner = torch.repeat_interleave(_sizes(budget))
-    member = torch.tensor([c for focal in budget.sets for c in focal])
-    return torch.sparse_coo_tensor(
-        torch.stack((owner, member)),
-        torch.ones(len(member), dtype=torch.float32),
-        (len(budget), budget.num_classes),
-        check_invariants=False,
-    ).coalesce()
+def _sparse(pairs: Pairs, dtype: torch.dtype) -> Tensor:
+    """Return pairs as a sparse tensor; its shape follows from them, since every set and class has one."""
+    index, value = torch.stack((pairs.row, pairs.column)), pairs.value.to(dtype)
+    return torch.sparse_coo_tensor(index, value, check_invariants=False).coalesce()
 
 
 def _product(left: Tensor, right: Tensor) -> Tensor:

@@ -23,7 +23,7 @@ _ROWS = 10
 
 
 def familiarity(reliability: float, familiar_from: float = FAMILIAR) -> str:
-    """Say in words what a reliability means for an input.
+    """Describe in words what a reliability means for an input.
 
     >>> familiarity(0.98), familiarity(0.98, familiar_from=0.995)
     ('familiar', 'unlike the training data')
@@ -32,7 +32,7 @@ def familiarity(reliability: float, familiar_from: float = FAMILIAR) -> str:
 
 
 def reliability_text(reliability: float, familiar_from: float = FAMILIAR) -> str:
-    """Return a reliability with what it means, and with the limit if the input is not familiar.
+    """Return a reliability and its meaning, with the limit if the input is not familiar.
 
     >>> reliability_text(0.98), reliability_text(0.98, familiar_from=0.9834)
     ('familiar: reliability 0.98', 'unlike the training data: reliability 0.980, below 0.983')
@@ -41,7 +41,7 @@ def reliability_text(reliability: float, familiar_from: float = FAMILIAR) -> str
 
 
 def _number(reliability: float, familiar_from: float) -> str:
-    """Return "reliability 0.98", and if that is not familiar, the limit, with enough digits to tell them."""
+    """Return "reliability 0.98"; if that is not familiar, add the limit, with as many digits as needed."""
     if reliability >= familiar_from:
         return f"reliability {reliability:.2f}"
     digits = next(n for n in (2, 3, 5, 16) if round(reliability, n) < round(familiar_from, n) or n == 16)
@@ -66,7 +66,7 @@ def summary(random_set: RandomSet) -> str:
 def explanation(sample: RandomSet, top: int) -> str:
     """Return "0.61 on {cat, dog}, 0.30 on {cat}; predicted cat, probability in [0.30, 0.91]".
 
-    A discounted prediction ends with its reliability, and says if an input is unlike the training data:
+    For a discounted prediction, its reliability follows, and whether the input is unlike the training data:
     "0.87 on Θ (all classes): unlike the training data; 0.13 on {cat}; predicted cat, …; reliability 0.13, …".
     """
     if sample.shape.numel() != 1:

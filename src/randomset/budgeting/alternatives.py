@@ -28,13 +28,14 @@ def from_confusion(
 ) -> Budget:
     """Choose the sets of classes that a model confuses.
 
-    Row c of the matrix counts (or averages) the predictions for true class c. Normalised, it is a
-    distribution p_c, and sets are ranked by
+    Row c of the matrix counts (or averages) the predictions for true class c. Normalised, it is the
+    distribution p_c. Sets are ranked by
 
     overlap(A) = Σ_j min_{c∈A} p_c(j) / Σ_j max_{c∈A} p_c(j),
 
     the intersection over union of the areas under the distributions. The search is exact and covers sets of
-    all sizes. Classes that are never confused form no set; a warning reports fewer than `num_sets` sets.
+    all sizes. Classes that are never confused form no set; a warning reports if fewer than `num_sets` sets
+    are left.
 
     >>> from_confusion([[95, 5, 0], [30, 70, 0], [0, 10, 90]], 2, ["cat", "dog", "car"])
     Budget(3 classes, 2 sets: {cat, dog}, {dog, car})
@@ -115,8 +116,8 @@ def from_hierarchy(
     The tree is nested, {"animal": {"pet": ["cat", "dog"], "wild": ["wolf"]}, …}, or maps each name to its
     parents, {"cat": "pet", "dog": "pet", "pet": "animal", …}, with a list for several as in WordNet. The
     classes are its leaves in order, or the names in `classes`, which may be inner nodes. In a nested tree,
-    groups of the same name in different places are distinct. `num_sets` keeps the smallest sets, ties in
-    class order. The budget need not be downward closed.
+    groups of the same name in different places are distinct. `num_sets` keeps only the smallest sets, with
+    ties in class order. The budget need not be downward closed.
 
     >>> from_hierarchy({"animal": {"pet": ["cat", "dog"], "wild": ["wolf"]}, "vehicle": ["car", "truck"]})
     Budget(5 classes, 4 sets: {cat, dog}, {car, truck}, {cat, dog, wolf}, {cat, dog, wolf, car, truck})

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler
 
 from randomset._core.batches import call_with, evaluating, flat_features, moved, progress_bar, split_batch
 from randomset._core.torchvision import import_torchvision_first
-from randomset.errors import LabelError, MissingPackageError, RandomSetError, ShapeError
+from randomset.errors import LabelError, RandomSetError, ShapeError, optional_package
 
 __all__ = ["FeatureProbe", "Part", "extract_features", "features_and_labels"]
 
@@ -37,7 +37,7 @@ def extract_features(
     name, or inputs alone; data sets and tensors are split into batches. The model runs on its own device, in
     evaluation mode, without gradients.
 
-    With several GPUs, or with `devices` processes on a CPU, Lightning's `predict` runs one copy on each; the
+    With several GPUs, or `devices` processes on a CPU, Lightning runs one copy of the model on each; the
     model and the loader must then be picklable.
 
     >>> import torch
@@ -109,64 +109,57 @@ class FeatureProbe:
     """Runs a model and captures its features with hooks."""
 
     def __init__(self, model: nn.Module, layer: str | None) -> None:
-        self.model, self.layer = model, layer
-        self.target: nn.Module | None = None
-        if layer is not None:
-            modules = dict(model.named_modules())
-            if layer not in modules:
-                expected = "one of " + ", ".join(list(modules)[1:])
-                raise RandomSetError("unknown layer", got=layer, expected=expected)
-            self.target = modules[layer]
+        self.model = model
+        modules = dict(model.named_modules())
+        if layer is not None and layer not in modules:
+            expected = f"one of {', '.join(list(modules)[1:])}"
+            raise RandomSetError("unknown layer", got=layer, expected=expected)
+        self.target = None if layer is None else modules[layer]
+        self.linears = [module for module in modules.values() if isinstance(module, nn.Linear)]
+        self.captured: Any = None
 
     @torch.inference_mode()
     def __call__(self, batch: Any) -> Part:
         """Return the features and the labels of a batch."""
         inputs, labels = split_batch(batch)
-        target = self._last_linear(inputs) if self.target is None else self.target
-        self.target = target
-        captured: list[Any] = []
-        if self.layer is None:
-            hook = target.register_forward_pre_hook(
-                lambda _, args, named: captured.extend([*args, *named.values()][:1]), with_kwargs=True
-            )
-        else:
-            hook = target.register_forward_hook(lambda _, args, output: captured.append(output))
-        try:
-            call_with(self.model, inputs)
-        finally:
-            hook.remove()
-        if not captured or not isinstance(captured[-1], Tensor):
-            raise RandomSetError(
-                "the layer did not return a tensor",
-                got=type(captured[-1]).__name__ if captured else "no call of the layer",
-                remedy="Choose another with layer=…",
-            )
-        # linear layers take channels last; among other layers, only token sequences have channels last
-        maps = captured[-1].dim() > 3 or isinstance(target, _CHANNELS_FIRST)
-        features = flat_features(captured[-1], channels_first=self.layer is not None and maps)
-        return features.float().cpu(), None if labels is None else _checked_labels(labels, len(features))
-
-    def _last_linear(self, inputs: Any) -> nn.Module:
-        """Find the linear layer that runs last, which need not be the last one defined."""
-        last: list[nn.Module] = []
-        hooks = [
-            module.register_forward_pre_hook(lambda module, _: last.append(module))
-            for module in self.model.modules()
-            if isinstance(module, nn.Linear)
-        ]
+        if self.target is not None:
+            hooks = [self.target.register_forward_hook(self._keep_output)]
+        else:  # the layer that runs last, not the one defined last, overwrites the inputs of the others
+            before, linears = self._keep_input, self.linears
+            hooks = [linear.register_forward_pre_hook(before, with_kwargs=True) for linear in linears]
+        self.captured = None
         try:
             call_with(self.model, inputs)
         finally:
             for hook in hooks:
                 hook.remove()
-        if not last:
-            names = [name for name, _ in self.model.named_children()]
-            raise RandomSetError(
-                "the model has no linear layer",
-                got=type(self.model).__name__,
-                remedy=f"Choose the layer whose output to use with layer=…: one of {', '.join(names)}",
+        captured, self.captured = self.captured, None
+        if not isinstance(captured, Tensor):
+            raise self._nothing_captured(captured)
+        # linear layers take channels last; among other layers, only token sequences have channels last
+        maps = self.target is not None and (captured.dim() > 3 or isinstance(self.target, _CHANNELS_FIRST))
+        features = flat_features(captured, channels_first=maps)
+        return features.float().cpu(), None if labels is None else _checked_labels(labels, len(features))
+
+    def _keep_output(self, module: nn.Module, args: Any, output: Any) -> None:
+        self.captured = output
+
+    def _keep_input(self, module: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> None:
+        self.captured = next(iter((*args, *named.values())))
+
+    def _nothing_captured(self, captured: Any) -> RandomSetError:
+        if self.target is not None:
+            return RandomSetError(
+                "the layer did not return a tensor",
+                got="no call of the layer" if captured is None else type(captured).__name__,
+                remedy="Choose another with layer=…",
             )
-        return last[-1]
+        names = [name for name, _ in self.model.named_children()]
+        return RandomSetError(
+            "the model has no linear layer",
+            got=type(self.model).__name__,
+            remedy=f"Choose the layer whose output to use with layer=…: one of {', '.join(names)}",
+        )
 
 
 def _checked_labels(labels: Any, count: int) -> NDArray[Any]:
@@ -181,11 +174,9 @@ def _in_processes(
     model: nn.Module, batches: Iterable[Any], layer: str | None, devices: int, progress: bool | None
 ) -> list[Part]:
     """Run one copy of the model per device with Lightning."""
-    try:
-        import_torchvision_first()
+    import_torchvision_first()
+    with optional_package("lightning", "train"):
         from randomset._core.distributed import in_processes
-    except ModuleNotFoundError:
-        raise MissingPackageError("lightning", "train") from None
     with evaluating(model):
         function, shown = partial(_named_features, layer), progress is not False
         outputs = in_processes(function, model, batches, devices, enable_progress_bar=shown)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from randomset._core.checks import braces, is_whole
+from randomset._core.checks import braces, is_whole, listed
 from randomset.budgeting.gaussians import Ellipsoids, Floats, coverage_from_radius
 from randomset.budgeting.reduce import stratified_sample
 from randomset.budgeting.search import (
@@ -21,7 +21,7 @@ from randomset.budgeting.search import (
     patterns_from_ellipsoids,
     unit_ball,
 )
-from randomset.errors import BudgetError, MissingPackageError
+from randomset.errors import BudgetError, optional_package
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -70,15 +70,15 @@ def check_num_sets(num_sets: Any, num_classes: int, *, auto: bool = True) -> Non
 def knee(overlaps: Any) -> int:
     """Return how many sets to keep, given their overlaps in descending order.
 
-    The curve falls steeply over the sets that matter and flattens over the many that hardly overlap. With
-    rank and overlap both scaled to [0, 1], the knee is the set furthest below the straight line from the
-    first set to the last set with at least 1 % of the first one's overlap; the sets up to the knee are kept,
-    at least one. For a curve that halves every h sets, about 2.2 · h sets are kept: those with at least a
-    fifth of the largest overlap. A straight line has no knee: all its sets are kept.
+    The curve falls steeply over the sets that matter and flattens over the many that hardly overlap. Sets
+    with less than 1 % of the largest overlap are ignored. With rank and overlap scaled to [0, 1], the knee is
+    the set furthest below the straight line from the first to the last set; the sets up to the knee are kept.
+    If the curve halves every h sets, these are about 2.2 · h: those with at least a fifth of the largest
+    overlap. If it is a straight line, all sets are kept.
 
     `Budgeter(num_sets="auto")` uses the curve at the smallest coverage at which at least as many sets as
-    classes overlap, so that the overlaps are comparable, and follows it for 100 sets or four per class,
-    whichever is more. `randomset.report.plot_overlaps` draws it.
+    classes overlap, for 100 sets or four per class, whichever is more. `randomset.report.plot_overlaps`
+    draws it.
 
     >>> knee(0.5 ** (np.arange(100) / 5))
     12
@@ -104,7 +104,7 @@ GROWTH = 1.15
 """Growth factor of the ellipsoids' radius while too few sets overlap."""
 
 CERTAIN = 2.0
-"""A choice is certain when the overlap is at least this many standard errors from the boundary."""
+"""A choice is certain if the overlap is at least this many standard errors from the boundary."""
 
 _MAX_STEPS = 150  # 1.15^150 exceeds any ratio of distances that floating point resolves
 _INITIAL_POINTS = 2**17  # in all ellipsoids together
@@ -246,7 +246,8 @@ def _power_of_two(number: float, *, up: bool = False) -> int:
 # -- reports and tables ----------------------------------------------------------------------------
 
 
-_MAX_DRAWN = 100  # classes; more would only hide each other
+_MAX_DRAWN = 100  # classes: more would hide each other
+_POINTS_DRAWN = 60  # per class
 
 
 @dataclass(frozen=True)
@@ -281,11 +282,11 @@ class BudgetReport:
         notes = []
         if scarce:
             notes.append(
-                f"{_listed(scarce)}: at most {dimensions} samples in {dimensions} dimensions, too few for a "
+                f"{_classes(scarce)}: at most {dimensions} samples in {dimensions} dimensions, too few for a "
                 "covariance; using the covariance pooled over all classes"
             )
         if absent:
-            notes.append(f"{_listed(absent)}: no samples; included in the budget as singletons only")
+            notes.append(f"{_classes(absent)}: no samples; included in the budget as singletons only")
         if budgeter.num_sets != "auto" and len(chosen) < budgeter.num_sets:
             missing = f"only {len(chosen)} of {budgeter.num_sets} sets"
             if budgeter.grow and len(chosen) == number_of_sets(int((count > 0).sum())):
@@ -352,27 +353,24 @@ def table_of_sets(ranking: Overlaps, classes: Sequence[str], dimensions: int, mo
 
 def frame_of_sets(ranking: Overlaps, classes: Sequence[str], dimensions: int) -> DataFrame:
     """Return ranked sets as a pandas DataFrame, best first."""
-    try:
+    with optional_package("pandas", "frames"):
         from pandas import DataFrame
-    except ImportError:
-        raise MissingPackageError("pandas", "frames") from None
     names = [braces(classes[c] for c in focal) for focal in ranking.sets]
     coverages = [coverage_from_radius(r, dimensions) for r in ranking.radii.tolist()]
     columns = {"set": names, "size": [len(focal) for focal in ranking.sets]}
     return DataFrame({**columns, "overlap": ranking.overlaps, "error": ranking.errors, "coverage": coverages})
 
 
-def _listed(names: Sequence[str], shown: int = 5) -> str:
-    more = f" and {len(names) - shown} more" if len(names) > shown else ""
-    return ("class " if len(names) == 1 else "classes ") + ", ".join(names[:shown]) + more
+def _classes(names: Sequence[str]) -> str:
+    return f"class{'es' * (len(names) > 1)} {listed(names, 5)}"
 
 
-def clusters_of(budgeter: Budgeter, points: int = 60) -> dict[str, Any] | None:
+def clusters_of(budgeter: Budgeter) -> dict[str, Any] | None:
     """Return the ellipsoids and a sample of points per class for JSON; None unless in three dimensions."""
     ellipsoids, names = budgeter.ellipsoids_, budgeter.classes_
     if budgeter.gaussians_.dimensions != 3 or len(names) > _MAX_DRAWN:
         return None
-    sample = stratified_sample(budgeter.labels_, points * len(names))
+    sample = stratified_sample(budgeter.labels_, _POINTS_DRAWN * len(names))
     embedding, labels = budgeter.embedding_[sample], budgeter.labels_[sample]
     regions = zip(ellipsoids.centres, ellipsoids.axes, ellipsoids.class_of, strict=True)
     return {

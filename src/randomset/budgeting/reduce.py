@@ -36,6 +36,8 @@ REDUCERS = ("pca", "lda", "tsne", "umap", "autoencoder")
 SAMPLES = {"tsne": 3_000, "umap": 10_000}
 """Default sample size of the slow reducers."""
 
+_AT_LEAST = 20  # samples per class in a stratified sample
+
 
 class Reducer(Protocol):
     """Maps features (n × F) to points of few dimensions (n × d).
@@ -132,14 +134,13 @@ def reducer_name(reducer: Any) -> str | None:
 def check_reducer(reducer: Any) -> None:
     """Raise an error for unknown names, objects that are not reducers, and missing packages."""
     name = reducer_name(reducer)
-    expected = "one of " + ", ".join(REDUCERS) + ", None, or an object with fit_transform"
+    expected = f"one of {', '.join(REDUCERS)}, None, or an object with fit_transform"
     if isinstance(reducer, type):
         got = reducer.__name__
         raise RandomSetError("reducer is a class, not an instance", got=got, remedy=f"Pass {got}(…)")
     if not (reducer is None or isinstance(reducer, str) or hasattr(reducer, "fit_transform")):
-        raise RandomSetError(
-            "reducer has no fit_transform method", got=type(reducer).__name__, expected=expected
-        )
+        got = type(reducer).__name__
+        raise RandomSetError("reducer has no fit_transform method", got=got, expected=expected)
     if name not in (None, *REDUCERS):
         raise RandomSetError("unknown reducer", got=reducer, expected=expected)
     if name == "umap" and importlib.util.find_spec("umap") is None:
@@ -230,10 +231,8 @@ def _preserved_threads() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def stratified_sample(
-    labels: NDArray[np.int64], size: int, at_least: int = 20, seed: int = 0
-) -> NDArray[np.int64]:
-    """Return indices of about `size` samples: proportional per class, but `at_least` so many (or all).
+def stratified_sample(labels: NDArray[np.int64], size: int, seed: int = 0) -> NDArray[np.int64]:
+    """Return indices of about `size` samples in proportion to the classes, but at least 20 (or all) of each.
 
     >>> labels = np.repeat([0, 1], [990, 10])
     >>> np.bincount(labels[stratified_sample(labels, 100)]).tolist()
@@ -244,7 +243,7 @@ def stratified_sample(
     shuffled = np.random.default_rng(seed).permutation(len(labels))
     shuffled = shuffled[np.argsort(labels[shuffled], kind="stable")]
     counts = np.bincount(labels)
-    take = np.minimum(counts, np.maximum(np.rint(counts * (size / len(labels))), at_least)).astype(int)
+    take = np.minimum(counts, np.maximum(np.rint(counts * (size / len(labels))), _AT_LEAST)).astype(int)
     rank = np.arange(len(labels)) - np.repeat(np.cumsum(counts) - counts, counts)
     return np.sort(shuffled[rank < np.repeat(take, counts)])
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+from collections import defaultdict
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
@@ -90,7 +91,9 @@ def best_sets(patterns: Patterns, count: int) -> RankedSets:
     ]
     heapq.heapify(queue)
     least = min(pairs.values()) if 0 < len(pairs) == count else 0.0  # smaller overlaps are never chosen
-    partners = _partners(pairs)
+    partners: defaultdict[int, set[int]] = defaultdict(set)  # of each class, the later ones in its pairs
+    for first, second in pairs:
+        partners[first].add(second)
     seen: set[Focal] = set()
     chosen: list[Focal] = []
     overlaps: list[float] = []
@@ -104,26 +107,18 @@ def best_sets(patterns: Patterns, count: int) -> RankedSets:
                 heapq.heappush(queue, (-float(_rounded(overlap)), size, focal, holders, overlap))
             continue
         if size > 2 and not all(part in seen for part in itertools.combinations(focal, size - 1)):
-            # rounding placed it before one of its subsets: revisit it after that subset
+            # Rounding placed it before one of its subsets: revisit it after that subset.
             heapq.heappush(queue, (key * _DELAY, size, focal, holders, overlap))
             continue
         seen.add(focal)
         chosen.append(focal)
         overlaps.append(overlap)
         replicates.append(volumes.replicates(focal, holders))
-        for c in set.intersection(*(partners.get(a, set()) for a in focal)):
+        for c in set.intersection(*(partners[a] for a in focal)):
             bound = min(-key, *(pairs[a, c] for a in focal))
             heapq.heappush(queue, (-bound, size + 1, (*focal, c), holders, None))
     rows = np.stack(replicates) if replicates else np.zeros((0, patterns.weights.shape[1]))
     return RankedSets(chosen, np.array(overlaps), rows)
-
-
-def _partners(pairs: dict[tuple[int, int], float]) -> dict[int, set[int]]:
-    """Return, for each class, the later classes that form a candidate pair with it."""
-    partners: dict[int, set[int]] = {}
-    for first, second in pairs:
-        partners.setdefault(first, set()).add(second)
-    return partners
 
 
 def _rounded(overlap: Any) -> Any:

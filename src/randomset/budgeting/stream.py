@@ -169,7 +169,7 @@ class Streaming(ABC, BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         has doubled. Each recomputation is appended to `changes_`.
 
         The points that the projection was fitted to are better separated than new ones. They serve as drift
-        reference only if there were 20 times as many as features; otherwise the first new points do.
+        reference only if there were at least 20 times as many as features; otherwise the first new points do.
         """
         self._check_stream()
         if not hasattr(self, "n_features_in_"):
@@ -213,7 +213,7 @@ class Streaming(ABC, BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         return self
 
     def new_source(self) -> Self:
-        """Return a Budgeter with the same projection and classes but no data, for another data source."""
+        """Return a Budgeter with the same projection and classes, but without data, for another source."""
         self._check_fitted()
         self._check_stream()
         if not hasattr(self, "moments_"):

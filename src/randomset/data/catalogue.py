@@ -8,7 +8,7 @@ from pathlib import Path
 
 from randomset.errors import FileFormatError, RandomSetError
 
-__all__ = ["KNOWN", "Entry", "data_folder", "files_of", "how_to_get", "listing", "split_name"]
+__all__ = ["KNOWN", "Entry", "data_folder", "files_of", "how_to_get", "is_present", "listing", "split_name"]
 
 
 @dataclass(frozen=True)
@@ -17,10 +17,12 @@ class Entry:
 
     idx: folder of the idx files, for data sets published in that format
     file: file name of a data set that is a single table with the columns `label` and `text`
-    hub: Hugging Face data set, followed by a colon and the configuration if there is one
-    image, label: columns of the Hugging Face data set; torchvision: class in `torchvision.datasets`
+    hub: Hugging Face data set, followed by a colon and its configuration, if any
+    image, label: columns of the Hugging Face data set
+    torchvision: class in `torchvision.datasets`
     varied: whether image sizes vary, so that images are stored as files
     held: number of training samples that the paper holds out, and how many of those are for calibration
+    advice: what else to know for obtaining the data
     """
 
     title: str
@@ -155,6 +157,11 @@ def files_of(name: str, split: str) -> list[Path]:
     )
 
 
+def is_present(name: str, split: str) -> bool:
+    """Return whether the files of a split are complete."""
+    return any(all(path.exists() for path in files) for files in _candidate_files(name, split))
+
+
 def how_to_get(name: str) -> str:
     """Return instructions for obtaining a data set."""
     known = KNOWN[name]
@@ -169,13 +176,7 @@ def listing() -> list[tuple[str, str, str]]:
     """Return the name, title and available splits of every named data set."""
     rows = [("digits", "handwritten digits from scikit-learn, 8 × 8 grey", "built in")]
     for name, known in KNOWN.items():
-        present = []
-        for split in known.splits:
-            try:
-                files_of(name, split)
-                present.append(split)
-            except FileFormatError:
-                continue
+        present = [split for split in known.splits if is_present(name, split)]
         status = "found" if present and len(known.splits) == 1 else " and ".join(present)
         rows.append((name, known.title, status or "not found"))
     return rows

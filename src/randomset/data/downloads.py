@@ -18,9 +18,9 @@ import numpy as np
 from randomset._core.batches import pixels_from_pil, progress_bar
 from randomset._core.files import replacing
 from randomset._core.torchvision import torchvision
-from randomset.data.catalogue import KNOWN, data_folder, files_of, how_to_get
+from randomset.data.catalogue import KNOWN, data_folder, how_to_get, is_present
 from randomset.data.images import CLASSES
-from randomset.errors import FileFormatError, MissingPackageError, RandomSetError
+from randomset.errors import FileFormatError, RandomSetError, first_line, optional_package
 
 __all__ = ["download"]
 
@@ -37,13 +37,9 @@ def download(name: str, progress: bool | None = None) -> list[Path]:
     known, written = KNOWN[name], []
     data_folder().mkdir(parents=True, exist_ok=True)
     for split in known.splits:
-        try:
-            files_of(name, split)
+        if is_present(name, split):
             _logger.info("%s %s is already present.", name, split)
-            continue
-        except FileFormatError:
-            pass
-        if known.hub:
+        elif known.hub:
             written.append(_from_huggingface(name, split, progress))
         elif known.torchvision:
             written.append(_from_torchvision(name, split))
@@ -54,10 +50,8 @@ def download(name: str, progress: bool | None = None) -> list[Path]:
 
 def _from_huggingface(name: str, split: str, progress: bool | None) -> Path:
     known = KNOWN[name]
-    try:
+    with optional_package("datasets", "data"):
         import datasets
-    except ImportError:
-        raise MissingPackageError("datasets", "data") from None
     repository, _, configuration = known.hub.partition(":")
     hub_split = {"val": "validation"}.get(split, split)
     _logger.info("Downloading %s (%s) from Hugging Face …", repository, hub_split)
@@ -71,7 +65,7 @@ def _from_huggingface(name: str, split: str, progress: bool | None) -> Path:
     except Exception as error:  # network, hub and licence problems raise many kinds of errors
         raise FileFormatError(
             f"cannot download {name}",
-            got=f"{repository}: {(str(error) or type(error).__name__).splitlines()[0]}",
+            got=f"{repository}: {first_line(error)}",
             remedy="Check your connection" + (f"; {known.advice}" if known.advice else ""),
         ) from None
     if known.text:
@@ -151,7 +145,7 @@ def _from_torchvision(name: str, split: str) -> Path:
         try:
             data = factory(folder, split=split, size="160px", download=True)
         except (OSError, RuntimeError) as error:
-            raise FileFormatError(f"cannot download {name}", got=str(error).splitlines()[0]) from None
+            raise FileFormatError(f"cannot download {name}", got=first_line(error)) from None
         with _replacing_folder(target) as temporary:
             for wnid, names in zip(data.wnids, data.classes, strict=True):
                 shutil.move(Path(folder) / "imagenette2-160" / split / wnid, temporary / names[0])

@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from randomset._core.batches import is_grey, pixels_from_pil, progress_bar
+from randomset._core.checks import listed
 from randomset._core.files import replacing
 from randomset.data.arrays import LARGE, Content
 from randomset.data.catalogue import data_folder
-from randomset.errors import FileFormatError, MissingPackageError, RandomSetError
+from randomset.errors import FileFormatError, RandomSetError, first_line, optional_package
 
 __all__ = [
     "CLASSES",
@@ -46,24 +47,23 @@ def is_image_file(path: Path) -> bool:
 
 def read_pixels(path: Path, size: tuple[int, int], grey: bool) -> NDArray[np.uint8]:
     """Read an image file as uint8 (C × H × W) of the given size, grey or in colour."""
-    with _open(path) as image:
+    with _pillow().open(path) as image:
         return pixels_from_pil(image, size, grey).numpy()
 
 
 def read_header(path: Path) -> tuple[tuple[int, int], bool]:
     """Return (height, width) after EXIF rotation and whether the image is grey, without decoding it."""
-    with _open(path) as image:
+    with _pillow().open(path) as image:
         transposed = image.getexif().get(0x0112, 1) in (5, 6, 7, 8)
         size = (image.width, image.height) if transposed else (image.height, image.width)
         return size, is_grey(image)
 
 
-def _open(path: Path) -> Any:
-    try:
+def _pillow() -> Any:
+    """Import Pillow's main module."""
+    with optional_package("pillow", "data"):
         from PIL import Image
-    except ImportError:
-        raise MissingPackageError("pillow", "data") from None
-    return Image.open(path)
+    return Image
 
 
 def map_files(
@@ -74,14 +74,13 @@ def map_files(
     def safe(path: Path) -> Any:
         try:
             return function(path)
-        except MissingPackageError:
-            raise
         except Exception as error:  # Pillow raises many kinds of errors on broken files
             return error
 
+    too_many_pixels = _pillow().DecompressionBombWarning
     with warnings.catch_warnings(), ThreadPoolExecutor(_WORKERS) as pool:
         warnings.simplefilter("ignore")  # about defects that do not prevent reading
-        warnings.simplefilter("error", _decompression_bomb())
+        warnings.simplefilter("error", too_many_pixels)
         with progress_bar(title, len(files), progress) as advance:
             step = 512  # bounds the number of pending results
             for start in range(0, len(files), step):
@@ -90,18 +89,9 @@ def map_files(
                     yield result
 
 
-def _decompression_bomb() -> type[Warning]:
-    """Return Pillow's warning about images with too many pixels, which are not read."""
-    try:
-        from PIL import Image
-    except ImportError:
-        return Warning
-    return Image.DecompressionBombWarning
-
-
 def error_reason(error: Any) -> str:
     """Return a short reason why an image cannot be read."""
-    text = str(error).splitlines()[0] if str(error) else type(error).__name__
+    text = first_line(error)
     return "not an image" if "cannot identify" in text else text
 
 
@@ -188,13 +178,9 @@ def png_from_image(image: Tensor, largest: int | None = None) -> bytes:
     >>> png_from_image(torch.zeros(1, 4, 4))[1:4]
     b'PNG'
     """
-    try:
-        from PIL import Image
-    except ImportError:
-        raise MissingPackageError("pillow", "data") from None
     pixels = image if image.dtype == torch.uint8 else (image.clamp(0, 1) * 255).round().to(torch.uint8)
     array = pixels[:3].permute(1, 2, 0).contiguous().numpy() if len(pixels) >= 3 else pixels[0].numpy()
-    encoded = Image.fromarray(array)
+    encoded = _pillow().fromarray(array)
     if largest is not None:
         encoded.thumbnail((largest, largest))
     stream = io.BytesIO()
@@ -245,11 +231,8 @@ def read_folder(
     if failed and strict:
         raise FileFormatError("cannot read image", got=failed[0], remedy=_REMEDY)
     if failed:
-        more = f" and {len(failed) - 10} more" if len(failed) > 10 else ""
-        remarks.append(
-            f"{len(failed)} of {len(files)} images could not be read and are left out: "
-            f"{'; '.join(failed[:10])}{more}"
-        )
+        problem = f"{len(failed)} of {len(files)} images could not be read and are left out"
+        remarks.append(f"{problem}: {listed(failed)}")
     kept_files = tuple(str(files[index]) for index in kept)
     kept_labels = None if labels is None else labels[kept]
     return Content("images", images, kept_labels, classes, tuple(remarks), kept_files)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from randomset._core.checks import encoded_labels, stratified_parts
+from randomset._core.checks import encoded_labels, listed, stratified_parts
 from randomset.data.arrays import Content, images_from_array, inputs_from_arrays, read_arrays, read_idx
 from randomset.data.catalogue import KNOWN, files_of
 from randomset.data.datasets import HuggingFaceDataset, class_names, is_huggingface, read_dataset
@@ -95,7 +95,7 @@ class Source:
             raise LabelError(
                 "the data contain an unknown class",
                 got=f"{unknown[0]} in {self.name}",
-                expected=f"classes among {', '.join(list(classes)[:10])}{'…' * (len(classes) > 10)}",
+                expected=f"one of {listed(classes)}",
             )
         if mask:
             labels = torch.zeros(len(self), len(classes), dtype=torch.bool)
@@ -121,8 +121,8 @@ def load_source(
 ) -> Source:
     """Load data by name, from a path, or from a data set object.
 
-    Named data sets (`randomset.data.catalogue`) are read from the folder in RANDOMSET_DATA. `digits` are the
-    1,797 handwritten digits included in scikit-learn. An `.npz` file holds `images` (n × H × W,
+    Named data sets (`randomset.data.catalogue`) are read from the folder in RANDOMSET_DATA; "digits", the
+    1,797 handwritten digits of scikit-learn, is built in. An `.npz` file holds `images` (n × H × W,
     n × H × W × C or n × C × H × W) or `features` (n × F), `labels` (n), and optionally `classes`, the class
     names in label order. Labels of shape (n × N) are set-valued: true for each possible class. An image
     folder has one subfolder per class, or images only. A `.csv` or `.parquet` file has a text column or
@@ -211,7 +211,7 @@ def _from_path(
         folder = read_folder(path, split, labelled=labelled, **images)
         if len(folder.classes) == 1:
             raise LabelError(
-                "the folder contains one class only",
+                "the folder contains only one class",
                 got=f"{folder.classes[0]} in {path}",
                 expected="one folder for each of two or more classes",
             )
@@ -240,10 +240,14 @@ def _from_dataset(data: Any, split: str, labelled: bool, table: Any, progress: b
 
 def _source(name: str, content: Content) -> Source:
     """Build a source with encoded labels, or with -1 where there are none."""
-    labels, classes = torch.full((len(content.inputs),), -1), tuple[str, ...]()
-    if content.labels is not None:
-        names = None if content.classes is None else np.array(content.classes)
-        labels, classes = _encoded(content.labels, len(content.inputs), names)
+    count = len(content.inputs)
+    labels, classes = torch.full((count,), -1), tuple[str, ...]()
+    names = None if content.classes is None else np.array(content.classes)
+    if content.labels is not None and content.labels.ndim == 2:
+        labels, classes = mask_from_rows(content.labels, count, names)
+    elif content.labels is not None:
+        codes, classes = encoded_labels(content.labels, count, names)
+        labels = torch.from_numpy(codes)
     extra = (content.remarks, content.files, content.columns, content.rows)
     return Source(name, content.kind, content.inputs, labels, classes, *extra)
 
@@ -258,13 +262,6 @@ def _existing(source: str | Path) -> Path:
     names = f"digits, {', '.join(KNOWN)}"
     expected = f"a name ({names}) or the path of an .npz, .csv or .parquet file or a folder"
     raise FileFormatError("no such data", got=str(source), expected=expected)
-
-
-def _encoded(labels: NDArray[Any], count: int, classes: Any) -> tuple[Tensor, tuple[str, ...]]:
-    if labels.ndim != 2:
-        codes, names = encoded_labels(labels, count, classes)
-        return torch.from_numpy(codes), names
-    return mask_from_rows(labels, count, classes)
 
 
 def mask_from_rows(labels: NDArray[Any], count: int, classes: Any = None) -> tuple[Tensor, tuple[str, ...]]:

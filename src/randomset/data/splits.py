@@ -14,7 +14,7 @@ from torch import Tensor
 
 from randomset._core.checks import enough, is_whole
 from randomset._core.files import read_document, write_document
-from randomset.data.catalogue import KNOWN, files_of
+from randomset.data.catalogue import KNOWN, is_present
 from randomset.data.images import has_split
 from randomset.data.sources import Source, load_source
 from randomset.errors import FileFormatError
@@ -28,7 +28,7 @@ _TRAIN, _TEST, _NEW, _COPY = 0, 3, -1, -2
 
 
 def resolved(source: str) -> str:
-    """Return the absolute path of a source that is a file or folder; names of data sets stay as they are."""
+    """Return the absolute path of a file or folder; names of data sets are returned unchanged."""
     named = source in ("", "digits", *KNOWN)
     return source if named or not Path(source).exists() else str(Path(source).resolve())
 
@@ -36,8 +36,8 @@ def resolved(source: str) -> str:
 def usual_shares(source: str) -> dict[str, float]:
     """Return the default shares, or numbers of samples, to hold out.
 
-    For the paper's data sets these are the paper's numbers; a test share of 0 stands for the published test
-    data, if present, or the folder `test` beside `train`. All other sources have the shares below.
+    For the paper's data sets, these are the paper's numbers. A test share of 0 stands for the published test
+    data, if present, or for a folder `test` beside `train`. Other sources have the shares below.
 
     >>> usual_shares("digits")
     {'validation': 0.1, 'calibration': 0.05, 'test': 0.2}
@@ -55,13 +55,7 @@ def _has_test(source: str) -> bool:
     if source not in KNOWN:
         folder = Path(source)
         return bool(source) and has_split(folder, "train") and has_split(folder, "test")
-    if len(KNOWN[source].splits) < 2:
-        return False
-    try:
-        files_of(source, "test")
-    except FileFormatError:
-        return False
-    return True
+    return len(KNOWN[source].splits) > 1 and is_present(source, "test")
 
 
 @dataclass(frozen=True)
@@ -78,9 +72,9 @@ class Parts:
     def of(
         cls, data: Source, name: str, validation: float, calibration: float, test: float, seed: int
     ) -> Parts:
-        """Split a source, each class in the same proportions.
+        """Split a source, with each class in the same proportions.
 
-        Enough samples to fit a reliability are held out to validate, if they are at most a quarter.
+        The validation share is raised to what a reliability needs, if that is at most a quarter of the data.
         """
         validation = enough(validation, len(data))
         if test == 0 and _has_test(name):
@@ -108,9 +102,9 @@ class Parts:
     def match(cls, path: Path, data: Source) -> tuple[Parts, tuple[str, ...]]:
         """Read a file written by `save`, for data that may have changed; also return remarks on the changes.
 
-        Samples are recognised by content, whatever their order, names or labels. New samples are for testing;
-        additional copies of samples that were used in training belong to no part. If the test data are a
-        separate source, new samples are left out, too.
+        Samples are recognised by content, whatever their order, names or labels. New samples are for testing,
+        or left out if the test data are a separate source. Additional copies of samples that were used in
+        training are always left out.
 
         A file of version 1 has no digests: the data must be unchanged.
         """
@@ -124,11 +118,10 @@ def unseen(path: Path, data: Source) -> Source:
     """Leave out the samples that a run used in training, validation or calibration, according to its split.
 
     Images and texts are excluded if an equal one was used. So are the rows of a table, unless more than 1 %
-    of the rows in the run's data repeat others: in a table of a few whole numbers, equal rows need not be
-    the same sample. They are then excluded only if all the rows used in training are present, as in a
-    copy of the table. Constant images, such as blank ones, never count as equal.
-
-    Without a split, or with one of version 1, all samples are kept.
+    of the rows in the run's data repeat others: in a table of a few integers, equal rows need not be the same
+    sample. They are then excluded only if all rows used in training are present, as in a copy of the table.
+    Constant images, such as blank ones, never count as equal. Without a split, or with one of version 1, all
+    samples are kept.
     """
     stored = _Stored.read(path) if path.exists() else None
     if stored is None or stored.digests is None:

@@ -12,8 +12,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from randomset._core.checks import listed
 from randomset.data.arrays import Content
-from randomset.errors import FileFormatError, LabelError, MissingPackageError, RandomSetError
+from randomset.errors import (
+    FileFormatError,
+    LabelError,
+    MissingPackageError,
+    RandomSetError,
+    first_line,
+    optional_package,
+)
 
 __all__ = ["LABELS", "TEXTS", "named_column", "read_table"]
 
@@ -30,11 +38,10 @@ def read_table(
 ) -> Content:
     """Read a table.
 
-    By default, the label column is called label, labels, class, category, target or y, and the text column
-    text, texts, content, sentence or document, or it is the only other column. Without a text column, all
-    other columns must be numeric; `columns` selects and orders them. Rows without text and unnamed index
-    columns written by pandas are skipped with a remark. If no labels are required, blank lines count as rows,
-    so that row numbers are preserved.
+    By default, the label column is the first of `LABELS`, and the text column the first of `TEXTS` or the
+    only other column. Without a text column, all other columns must be numeric; `columns` selects and orders
+    them. Rows without text and unnamed index columns written by pandas are skipped with a remark. If no
+    labels are required, blank lines count as rows, so that row numbers are preserved.
     """
     frame = _read_frame(path, labelled)
     remarks: list[str] = []
@@ -64,8 +71,7 @@ def read_table(
             raise FileFormatError("the text column is empty", got=f"{text} of {path}")
         if empty.any():
             skipped = empty.to_numpy().nonzero()[0].tolist()
-            more = f" and {len(skipped) - 5} more" if len(skipped) > 5 else ""
-            remarks.append(f"rows without text are left out: {', '.join(map(str, skipped[:5]))}{more}")
+            remarks.append(f"rows without text are left out: {listed(skipped, 5)}")
             frame = frame[~empty]
     elif not labelled:
         frame = frame.dropna(how="all")
@@ -83,10 +89,8 @@ def read_table(
 
 def _read_frame(path: Path, labelled: bool) -> Any:
     """Read a pandas DataFrame with at least one row and unique column names."""
-    try:
+    with optional_package("pandas", "data"):
         import pandas
-    except ImportError:
-        raise MissingPackageError("pandas", "data") from None
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", pandas.errors.ParserWarning)  # cells would be lost
@@ -102,8 +106,7 @@ def _read_frame(path: Path, labelled: bool) -> Any:
             "table has rows with more cells than the header", got=str(path), expected="a name for each column"
         ) from None
     except Exception as error:  # parsers raise many kinds of errors on damaged files
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise FileFormatError("cannot read table", got=f"{path}: {reason}") from None
+        raise FileFormatError("cannot read table", got=f"{path}: {first_line(error)}") from None
     if not len(frame):
         raise FileFormatError("the table is empty", got=str(path), expected="at least one row")
     frame.columns = [str(name) for name in frame.columns]
@@ -125,7 +128,7 @@ def _features(frame: Any, names: list[str], path: Path) -> Tensor:
     if words or not names:
         raise FileFormatError(
             "columns are not numeric" if words else "the table has no feature columns",
-            got=f"{', '.join(words[:5]) or ', '.join(frame.columns)} of {path}",
+            got=f"{listed(words, 5) or ', '.join(frame.columns)} of {path}",
             remedy="Name the text or label column, or convert the columns to numbers",
         )
     with np.errstate(over="ignore"):  # overflow becomes infinity, which is rejected below

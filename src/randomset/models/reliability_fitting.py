@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ReliabilityReport", "Reservoir", "fit_reliability"]
 
-_LIMITS = (1.008, 0.002, 0.0), (1.012, 0.004, 0.25)
+_LIMITS = (1.004, 0.001, 0.0), (1.006, 0.002, 0.05)
 """The cost of distances, and the cost of distances and few samples together: the NLL on the validation data
 times the first number, the ECE plus the second."""
 

@@ -129,13 +129,13 @@ class Recipe:
         """
         return cls(
             optimizer="muon",
-            learning_rate=1e-2,
+            learning_rate=5e-3,
             schedule="triangular",
             epochs=12,
             batch_size=512,
             shift=0.0625,
             flip=True,
-            label_smoothing=0.2,
+            label_smoothing=0.1,
         )
 
     @classmethod
