@@ -47,10 +47,8 @@ def import_torchvision_first() -> None:
 def import_lightning() -> Any:
     """Import Lightning, which imports torchvision."""
     import_torchvision_first()
-    try:
+    with optional_package("lightning", "train"):
         return importlib.import_module("lightning")
-    except ImportError:
-        raise MissingPackageError("lightning", "train") from None
 
 
 def timm() -> Any:

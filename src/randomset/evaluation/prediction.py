@@ -19,7 +19,7 @@ from randomset._core.torchvision import import_lightning
 from randomset.backbones.inputs import InputSpec
 from randomset.data.datasets import HuggingFaceDataset, class_names, is_huggingface
 from randomset.data.sources import Source, load_source
-from randomset.errors import InvalidBeliefError, LabelError, RandomSetError, ShapeError
+from randomset.errors import InvalidBeliefError, LabelError, RandomSetError, ShapeError, first_line
 from randomset.evaluation.predictor import Feed, Prediction, Predictor, digests_of
 
 __all__ = ["Outcome", "predictions_of", "reliability_section"]
@@ -192,7 +192,7 @@ def _predicted(predictor: Predictor, inputs: Any, name: str, number: int, seen: 
         shape = tuple(inputs.shape[1:]) if isinstance(inputs, Tensor) else type(inputs).__name__
         raise ShapeError(
             f"the model failed on the inputs of {name}",
-            got=f"samples of shape {shape}: {str(error).splitlines()[0]}",
+            got=f"samples of shape {shape}: {first_line(error)}",
         ) from error
     if len(prediction) != count_of(inputs):
         raise ShapeError(

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from randomset._core.batches import evaluating, progress_bar
 from randomset.data.corruptions import gaussian_noise, rotated_between
-from randomset.errors import MissingPackageError, RandomSetError, ShapeError
+from randomset.errors import RandomSetError, ShapeError, optional_package
 from randomset.evaluation.attacks import Objective, cross_entropy_objective, fgsm, margin_objective, pgd
 from randomset.evaluation.predictor import Prediction, Predictor, as_predictor
 from randomset.evaluation.tables import ALL_ATTACKS, TRANSFER
@@ -109,10 +109,8 @@ def _right(predictor: Predictor, images: Tensor, labels: Tensor) -> Tensor:
 
 def check_autoattack() -> None:
     """Raise MissingPackageError if AutoAttack is not installed."""
-    try:
+    with optional_package("pyautoattack", "attack"):
         import pyautoattack  # noqa: F401
-    except ImportError:
-        raise MissingPackageError("pyautoattack", "attack") from None
 
 
 Attack = Callable[[Tensor, Tensor, float], Tensor]

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from randomset._core.checks import listed
 from randomset.backbones.surgery import last_linear
 from randomset.belief.budget import Budget
 from randomset.belief.operators import BudgetOperators
@@ -305,7 +306,7 @@ def _checked_budget(budget: Budget | None, outputs: int, origin: str) -> Budget:
         raise RandomSetError(
             "the classifier has a different number of classes",
             got=f"{outputs} outputs of {origin}",
-            expected=f"{budget.num_classes}: {', '.join(budget.classes[:5])}{' …' * (outputs > 5)}",
+            expected=f"{budget.num_classes}: {listed(budget.classes, 5)}",
             remedy="Wrap a classifier that was trained on these classes, or name its last layer: layer=…",
         )
     return Budget.singletons(outputs) if budget is None else budget

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from randomset._core.batches import inputs_alone, labelled_batches, split_batch
+from randomset._core.checks import listed
 from randomset.backbones.inputs import InputSpec, Standardise
 from randomset.belief.budget import Budget
 from randomset.errors import LabelError, RandomSetError, RandomSetWarning
@@ -202,6 +203,6 @@ def _with_indices(data: Any, classes: Any) -> Any:
         raise LabelError(
             "unknown class in the labels",
             got=str(labels[wrong][0]),
-            expected=f"one of {', '.join(map(str, classes[:10]))}{' …' * (len(classes) > 10)}",
+            expected=f"one of {listed(classes)}",
         )
     return torch.from_numpy(inputs), torch.from_numpy(where)

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from randomset._core.checks import listed
 from randomset._core.files import check_writable, expanded
 from randomset.backbones.inputs import InputSpec, Standardise
 from randomset.backbones.registry import check_name, classifier_from_library, default_image_size
@@ -193,8 +194,7 @@ def _aligned(data: Source, model: Classifier) -> Source:
     if len(data.classes) != model.num_classes:
         raise LabelError(
             "the classifier and the data have different numbers of classes",
-            got=f"{len(data.classes)} in {data.name}: {', '.join(data.classes[:5])}"
-            + " …" * (len(data.classes) > 5),
+            got=f"{len(data.classes)} in {data.name}: {listed(data.classes, 5)}",
             expected=f"{model.num_classes}, the outputs of the classifier",
         )
     return data

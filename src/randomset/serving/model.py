@@ -21,7 +21,7 @@ import randomset
 from randomset._core.batches import pixels_from_pil
 from randomset._core.files import read_document
 from randomset.backbones.hugging_face import load_tokenizer, tokenize
-from randomset.errors import FileFormatError, MissingPackageError, RandomSetError, ShapeError
+from randomset.errors import FileFormatError, RandomSetError, ShapeError, first_line, optional_package
 from randomset.models import load as load_model
 from randomset.models.prediction import Threshold
 from randomset.models.reliability import Reliability
@@ -169,10 +169,8 @@ class ServedModel:
     @contextmanager
     def _opened(self, number: int, content: bytes) -> Iterator[Any]:
         """Open an image file; report errors, also those while it is decoded, as errors of the request."""
-        try:
+        with optional_package("pillow", "serve"):
             from PIL import Image
-        except ImportError:
-            raise MissingPackageError("pillow", "serve") from None
         name = f"file {number + 1}"
         try:
             with Image.open(io.BytesIO(content), formats=_FORMATS) as picture:
@@ -182,7 +180,7 @@ class ServedModel:
         except (MemoryError, Image.DecompressionBombError):
             raise TooLarge("an image is too large", got=name) from None
         except Exception as error:  # Pillow's decoders raise many kinds on broken files
-            cause = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
+            cause = first_line(error)[:120]
             cause = "not an image" if "cannot identify" in cause else cause
             expected = ", ".join(_FORMATS)
             raise ShapeError("cannot read an image", got=f"{name}: {cause}", expected=expected) from None

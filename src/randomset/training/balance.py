@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from randomset._core.checks import is_number
+from randomset._core.checks import is_number, listed
 from randomset.errors import LabelError, RandomSetError, RandomSetWarning
 from randomset.training.loaders import EpochLoader, labels_of
 
@@ -95,8 +95,9 @@ def class_weight_by_index(value: ClassWeight, classes: Sequence[str]) -> ClassWe
         return value
     given: dict[str, float] = dict(value)  # type: ignore[arg-type]
     if unknown := [name for name in given if name not in classes]:
-        shown = ", ".join(classes[:10]) + ", …" * (len(classes) > 10)
-        raise LabelError("unknown class in class_weight", got=unknown[0], expected=f"one of {shown}")
+        raise LabelError(
+            "unknown class in class_weight", got=unknown[0], expected=f"one of {listed(classes)}"
+        )
     return checked_class_weight([given.get(name, 1.0) for name in classes])
 
 
@@ -215,7 +216,7 @@ def _check_present(counts: Tensor, classes: Sequence[str], option: str) -> None:
     if missing:
         raise LabelError(
             f'{option}="balanced" needs training samples of every class',
-            got=f"none of {', '.join(missing[:5])}{', …' * (len(missing) > 5)}",
+            got=f"none of {listed(missing, 5)}",
             remedy="Add samples of these classes, or leave them out of the classes",
         )
 
@@ -227,12 +228,12 @@ def warn_of_rare_classes(counts: Tensor, classes: Sequence[str]) -> None:
     ]
     if not rare or counts.mean() < _USUAL:
         return
-    shown = ", ".join(f"{name} ({number})" for number, name in sorted(rare)[:5])
+    shown = listed([f"{name} ({number})" for number, name in sorted(rare)], 5)
     have = "has" if len(rare) == 1 else "have"
     warnings.warn(
-        f"{len(rare)} of {len(counts)} classes {have} fewer than {_RARE} training samples: {shown}"
-        f"{', …' * (len(rare) > 5)}. They are likely to be predicted poorly: collect more samples, or merge "
-        'classes; class_weight="balanced" or sampling="balanced" gives rare classes more weight',
+        f"{len(rare)} of {len(counts)} classes {have} fewer than {_RARE} training samples: {shown}. "
+        "They are likely to be predicted poorly: collect more samples, or merge classes; "
+        'class_weight="balanced" or sampling="balanced" gives rare classes more weight',
         RandomSetWarning,
         stacklevel=5,
     )

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from randomset._core.checks import is_whole
 from randomset._core.files import check_version, write_text
-from randomset.errors import FileFormatError, MissingPackageError, RandomSetError, RandomSetWarning
+from randomset.errors import FileFormatError, RandomSetError, RandomSetWarning, first_line, optional_package
 from randomset.models.reliability_fitting import ReliabilityReport
 from randomset.models.temperature import CalibrationReport
 from randomset.training.loaders import EpochLoader
@@ -70,10 +70,8 @@ class FitReport:
 
     def to_frame(self) -> DataFrame:
         """Return the history as a pandas DataFrame."""
-        try:
+        with optional_package("pandas", "frames"):
             import pandas
-        except ImportError:
-            raise MissingPackageError("pandas", "frames") from None
         return pandas.DataFrame(self.history)
 
     def __str__(self) -> str:
@@ -188,7 +186,7 @@ def _read(path: Path) -> _Content:
     except Exception as error:  # torch raises all kinds of errors on a damaged file
         raise _Damaged(
             "the checkpoint is damaged or not a checkpoint",
-            got=f"{path}: {(str(error) or type(error).__name__).splitlines()[0][:120]}",
+            got=f"{path}: {first_line(error)[:120]}",
         ) from None
     state = content.get("randomset") if isinstance(content, dict) else None
     form = state.get("format") if isinstance(state, dict) else None
