@@ -30,6 +30,11 @@ if TYPE_CHECKING:
 
 __all__ = ["RandomSetClassifier"]
 
+_SAME = (  # settings with the same name in `TrainConfig`
+    "num_sets", "reducer", "alpha", "beta", "reliability", "recipe", "epochs", "learning_rate", "sampling",
+    "augment", "ema",
+)  # fmt: skip
+
 
 class RandomSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A random-set network as a scikit-learn classifier.
@@ -171,21 +176,11 @@ class RandomSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         inputs = _as_inputs(X)
         config = TrainConfig(
             backbone=self.backbone if isinstance(self.backbone, str) else "auto",
-            num_sets=self.num_sets,
-            reducer=self.reducer,
             hidden=tuple(map(int, self.hidden)),
-            alpha=self.alpha,
-            beta=self.beta,
-            reliability=self.reliability,
-            recipe=self.recipe,
-            epochs=self.epochs,
             batch_size=None if self.batch_size == "auto" else self.batch_size,
-            learning_rate=self.learning_rate,
             class_weight=self._class_weight(),
-            sampling=self.sampling,
-            augment=self.augment,
-            ema=self.ema,
             seed=seed,
+            **{name: getattr(self, name) for name in _SAME},
         ).checked()
         with torch.random.fork_rng():
             result = train(
@@ -223,7 +218,7 @@ class RandomSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         X = validate_data(self, X, dtype=np.float32, allow_nd=True, reset=False)
         if X.shape[1:] != self.input_shape_:
             raise ShapeError(
-                "the shape of the samples differs from that in fit",
+                "the shape of the samples differs from that seen in fit",
                 got=X.shape[1:],
                 expected=str(self.input_shape_),
             )
@@ -274,7 +269,7 @@ class RandomSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise RandomSetError(
                 "there is no threshold between known and unknown inputs",
                 got="no held-out samples",
-                expected=f"{needed} held out, as of {4 * needed} samples or more",
+                expected=f"at least {needed} held out, which takes {4 * needed} samples or more",
                 remedy="Fit with more samples, or with a larger validation_fraction",
             )
         return self.threshold_.known_by(answer.scores).numpy()
@@ -294,7 +289,7 @@ class RandomSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _class_weight(self) -> Any:
         """Return the weights of the classes in the order of `classes_`."""
         given = self.class_weight
-        if given is None or not isinstance(given, Mapping):
+        if not isinstance(given, Mapping):
             if given not in (None, "balanced"):
                 raise RandomSetError(
                     "invalid class_weight",

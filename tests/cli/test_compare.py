@@ -157,7 +157,7 @@ class TestComparison:
             (["--ood", "self=digits"], "the unknown data are the training data"),
             (
                 ["--ood", "table=table.npz"],
-                "of another kind than the training data; got Source(table: 9 features",
+                "of a different kind than the training data; got Source(table: 9 features",
             ),
             (["--ood-samples", 0], "--ood-samples is out of range"),
             (["--batch-size", 0], "batch_size is out of range"),

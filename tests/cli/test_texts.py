@@ -108,7 +108,7 @@ class TestTexts:
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            (["train", "texts.csv"], "texts need a text encoder as backbone; got --backbone auto"),
+            (["train", "texts.csv"], "texts require a text encoder as the backbone; got --backbone auto"),
             (["train", "texts.csv", "--backbone", "hf:nowhere"], "not on this machine"),
             (["train", "texts.csv", "--backbone", "hf:bert", "--text-column", "words"], "words"),
             (["train", "digits", "--backbone", "hf:bert"], "this backbone expects texts"),

@@ -145,8 +145,8 @@ class TestMistakes:
                 ("bert:resnet50", "three.npz"),
                 "no such classifier; got bert:resnet50; expected the run folder",
             ),
-            (("three.npz", "three.npz"), "file of weights does not say which network they belong to"),
-            (("model", "three.npz", "--size", "8"), "weights and size are those of a network by name"),
+            (("three.npz", "three.npz"), "file of weights does not identify its network"),
+            (("model", "three.npz", "--size", "8"), "weights and size apply to a network given by name"),
             (("model", "four.npz"), "the data contain an unknown class; got d"),
             (("model", "three.npz", "--reliability", "magic"), "unknown kind of reliability; got magic"),
             (("model", "three.npz", "--validation", "-1"), "validation is out of range"),
@@ -175,7 +175,7 @@ class TestMistakes:
         assert "the classifier's run keeps its own split; got seed 3" in error
         code, error = run_here(monkeypatch, capsys, "wrap", "run", "--out", "x", cwd=folder)
         assert code == 2
-        assert "a random-set network already" in error
+        assert "already a random-set network" in error
         shutil.rmtree(folder / "x", ignore_errors=True)
 
 

@@ -67,7 +67,7 @@ class TestSoftmaxNetworks:
             ):
                 WrappedClassifier.from_classifier(model)
         network = rs.RandomSetNetwork(body(), rs.Budget.powerset(3))
-        with pytest.raises(RandomSetError, match=r"random-set network already.*fit_reliability"):
+        with pytest.raises(RandomSetError, match=r"already a random-set network.*fit_reliability"):
             WrappedClassifier.from_classifier(network)
 
     def test_precision(self):
@@ -181,7 +181,7 @@ class TestEstimators:
         several = RandomForestClassifier(2).fit(inputs, np.stack([labels, labels], 1))
         with pytest.raises(RandomSetError, match="several labels"):
             WrappedClassifier.from_estimator(several)
-        with pytest.raises(RandomSetError, match="another number of classes"):
+        with pytest.raises(RandomSetError, match="different number of classes"):
             WrappedClassifier.from_estimator(LogisticRegression(max_iter=500).fit(inputs, labels), "ab")
 
 
@@ -204,7 +204,7 @@ class Scaled(nn.Linear):
             lambda: WrappedClassifier.from_classifier(
                 nn.Sequential(nn.Linear(2, 3)), rs.Budget.singletons(4)
             ),
-            "another number of classes; got 3 outputs of 0 in Sequential; expected 4",
+            "different number of classes; got 3 outputs of 0 in Sequential; expected 4",
         ),
         (
             lambda: WrappedClassifier.from_classifier(nn.Sequential(nn.Conv2d(1, 3, 1))),

@@ -231,9 +231,9 @@ class TestEstimators:
     def test_errors(self):
         estimator = RandomForestClassifier(3).fit(*WINES[0])
         inputs, labels = WINES[1]
-        with pytest.raises(LabelError, match="a class that the estimator does not know; got green"):
+        with pytest.raises(LabelError, match="unknown class in the labels; got green"):
             rs.wrap(estimator, WINES[0], (inputs, np.full(len(labels), "green")))
-        with pytest.raises(RandomSetError, match="predicts random sets already"):
+        with pytest.raises(RandomSetError, match="already predicts random sets"):
             rs.wrap(rs.RandomSetClassifier(), *WINES[:2])
         with pytest.raises(RandomSetError, match="the estimator is not fitted"):
             rs.wrap(LogisticRegression(), *WINES[:2])
@@ -246,7 +246,7 @@ class TestEstimators:
 class TestMistakes:
     def test_no_validation_data(self, pair):
         with pytest.raises(
-            RandomSetError, match=r"no validation data given.*more certain of samples that it has seen"
+            RandomSetError, match=r"no validation data given.*overconfident on samples that it has seen"
         ):
             rs.wrap(pair[0], TRAIN)
 
@@ -260,7 +260,7 @@ class TestMistakes:
                 LabelError, match="more classes than the classifier; got 11 or more; expected 10"
             ):
                 rs.wrap(pair[0], train, val)
-        with pytest.raises(RandomSetError, match="another number of classes; got 10 outputs"):
+        with pytest.raises(RandomSetError, match="different number of classes; got 10 outputs"):
             rs.wrap(pair[0], TRAIN, VAL, classes="abcd")
 
     def test_features_that_cannot_be_reached(self):

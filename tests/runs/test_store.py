@@ -206,7 +206,7 @@ class TestFingerprints:
         ("name", "file", "error", "message"),
         [
             ("test", "noise.npz", RandomSetError, "this name is reserved"),
-            ("table", "table.npz", ShapeError, "of another kind than the training data"),
+            ("table", "table.npz", ShapeError, "of a different kind than the training data"),
             ("nowhere", "nowhere.npz", FileFormatError, "no such data"),
         ],
     )

@@ -120,7 +120,7 @@ class TestWeights:
             ({"a": float("nan")}, "finite and not negative; got a: nan"),
             ([1.0, float("inf"), 1.0], "finite and not negative; got inf"),
             ([0, 0, 0], "all class weights are zero"),
-            ([["a", 1.0], ["a", 2.0]], "two weights; got a, a"),
+            ([["a", 1.0], ["a", 2.0]], "duplicate class in class_weight; got a, a"),
             ([1.0, 2.0], "wrong number of weights; got 2; expected 3"),
             ({"dog": 2.0}, "unknown class in class_weight; got dog; expected one of a, b, c"),
             ({"a": 0, "b": 0, "c": 0}, "all class weights are zero"),
@@ -202,7 +202,7 @@ class TestMistakes:
     def test_losses_without_weights(self, digits):
         plain = nn.Linear(64, 10)
         for options in ({"class_weight": "balanced"}, {"augment": "mixup"}):
-            with pytest.raises(RandomSetError, match=r"takes no sample weights.*CrossEntropy"):
+            with pytest.raises(RandomSetError, match=r"does not accept sample weights.*CrossEntropy"):
                 quick(plain, digits[0], loss=nn.CrossEntropyLoss(), **options)
             assert quick(plain, digits[0], loss=CrossEntropy(), **options).last["loss"] > 0
 

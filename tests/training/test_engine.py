@@ -66,7 +66,7 @@ class TestBatches:
                 assert torch.allclose(labels.sort(1).values, torch.tensor([0.02] * 9 + [0.82]))
         assert report.last["val_accuracy"] > 0.2
         x, y = digits[0].tensors
-        with pytest.raises(RandomSetError, match="labels that are ignored cannot be smoothed"):
+        with pytest.raises(RandomSetError, match="ignored labels cannot be smoothed"):
             quick(network(), TensorDataset(x, y.where(y > 0, -100)), recipe=recipe)
 
     def test_epochs_without_validation_have_no_values(self, digits):

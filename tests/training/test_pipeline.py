@@ -228,7 +228,7 @@ class TestFastCNN:
         )
 
     def test_only_images_can_be_mirrored(self, images):
-        with pytest.raises(RandomSetError, match="only images have mirror images"):
+        with pytest.raises(RandomSetError, match="mirror applies only to images"):
             train(TrainConfig(mirror=True), images[0].flatten(1), *images[1:])
 
 

@@ -97,7 +97,7 @@ def test_the_preprocessing_of_pretrained_weights():
     ("name", "inputs", "options", "message"),
     [
         ("small_cnn", torch.zeros(2, 1, 8, 8), {"weights": "default"}, "no weights are published"),
-        ("auto", torch.zeros(2, 5, dtype=torch.long), {}, "texts need a text encoder"),
+        ("auto", torch.zeros(2, 5, dtype=torch.long), {}, "texts require a text encoder"),
         ("hf:x", torch.zeros(2, 5), {}, "expects images or texts"),
         ("timm:x", torch.zeros(2, 3, 8, 8), {"width": 4}, "width applies to the backbones of randomset only"),
         ("magic", torch.zeros(2, 3, 8, 8), {}, "unknown backbone; got magic"),

@@ -94,7 +94,7 @@ def test_names_that_do_not_fit(given, tmp_path):
     options = {"weights": file, "size": 32}
     with pytest.raises(LabelError, match=r"different numbers of classes; got 4 in four: .*expected 5"):
         rs.Run.wrap(name, tmp_path / "run", folder / "four.npz", **options)
-    with pytest.raises(RandomSetError, match="file of weights does not say which network they belong to"):
+    with pytest.raises(RandomSetError, match="file of weights does not identify its network"):
         rs.Run.wrap(file, tmp_path / "run", folder / "images.npz")
     with pytest.raises(RandomSetError, match="weights are from a different architecture"):
         rs.Run.wrap("torchvision:resnet50", tmp_path / "run", folder / "images.npz", **options)

@@ -31,6 +31,7 @@ __all__ = [
     "replacing",
     "save_tensors",
     "write_document",
+    "write_text",
 ]
 
 _NO_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
@@ -121,11 +122,16 @@ def save_tensors(tensors: Mapping[str, Tensor], path: Path, header: dict[str, st
             raise OSError(str(error).rpartition("I/O error: ")[2]) from error
 
 
+def write_text(text: str, path: Path) -> None:
+    """Write a UTF-8 text file atomically."""
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
 def write_document(content: Mapping[str, Any], path: Path, form: str, version: int, **options: Any) -> None:
     """Write JSON that starts with its format and version; `options` are passed to `json.dumps`."""
     text = json.dumps({"format": form, "version": version, **content}, ensure_ascii=False, **options)
-    with replacing(path) as temporary:
-        temporary.write_text(text + "\n", encoding="utf-8")
+    write_text(text + "\n", path)
 
 
 def read_document(path: Path, form: str, version: int, what: str) -> dict[str, Any]:

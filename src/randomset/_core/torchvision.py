@@ -11,7 +11,7 @@ import torch
 
 from randomset.errors import RandomSetError, first_line, optional_package
 
-__all__ = ["import_torchvision_first", "timm", "torchvision"]
+__all__ = ["import_lightning", "import_torchvision_first", "timm", "torchvision"]
 
 
 def torchvision() -> Any:
@@ -42,6 +42,13 @@ def import_torchvision_first() -> None:
     """
     if "torchvision" not in sys.modules and importlib.util.find_spec("torchvision") is not None:
         torchvision()
+
+
+def import_lightning() -> Any:
+    """Import Lightning, which imports torchvision."""
+    import_torchvision_first()
+    with optional_package("lightning", "train"):
+        return importlib.import_module("lightning")
 
 
 def timm() -> Any:

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler
 
 from randomset._core.batches import call_with, evaluating, flat_features, moved, progress_bar, split_batch
-from randomset._core.torchvision import import_torchvision_first
-from randomset.errors import LabelError, RandomSetError, ShapeError, optional_package
+from randomset._core.torchvision import import_lightning
+from randomset.errors import LabelError, RandomSetError, ShapeError
 
 __all__ = ["FeatureProbe", "Part", "extract_features", "features_and_labels"]
 
@@ -174,9 +174,9 @@ def _in_processes(
     model: nn.Module, batches: Iterable[Any], layer: str | None, devices: int, progress: bool | None
 ) -> list[Part]:
     """Run one copy of the model per device with Lightning."""
-    import_torchvision_first()
-    with optional_package("lightning", "train"):
-        from randomset._core.distributed import in_processes
+    import_lightning()
+    from randomset._core.distributed import in_processes
+
     with evaluating(model):
         function, shown = partial(_named_features, layer), progress is not False
         outputs = in_processes(function, model, batches, devices, enable_progress_bar=shown)

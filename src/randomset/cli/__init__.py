@@ -107,7 +107,7 @@ def main(commands: typer.Typer = app) -> None:
 
 
 def _discard_output() -> None:
-    """Redirect output that cannot be written to the null device, or Python would complain at exit."""
+    """Redirect unwritable output to the null device, or Python would report an error at exit."""
     try:
         sys.stdout.flush()
     except OSError:

@@ -85,28 +85,25 @@ def compare(
         raise RandomSetError("--members is for ensembles, and --methods names none", got=methods)
     unknown = named_sources(ood or [])
     check_writable(out / "comparison.md")
-    settings: dict[str, Any] = {
-        **{"source": resolved(source), "backbone": backbone, "num_sets": number_or_auto(sets)},
-        **{"recipe": recipe, "epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate},
-        **{"class_weight": class_weights(class_weight), "sampling": sampling},
-        **{"augment": augment, "ema": ema, "keep": keep},
-        **{
-            "width": width,
-            "weights": weights_file(weights),
-            "freeze": freeze,
-            "mirror": mirror,
-            "size": size,
-        },
-        **{"label_column": label_column, "text_column": text_column, **usual_shares(resolved(source))},
-    }
+    settings: dict[str, Any] = dict(
+        source=resolved(source), backbone=backbone, num_sets=number_or_auto(sets), recipe=recipe,
+        epochs=epochs, batch_size=batch_size, learning_rate=learning_rate,
+        class_weight=class_weights(class_weight), sampling=sampling, augment=augment, ema=ema, keep=keep,
+        width=width, weights=weights_file(weights), freeze=freeze, mirror=mirror, size=size,
+        label_column=label_column, text_column=text_column, **usual_shares(resolved(source)),
+    )  # fmt: skip
 
     def configs_of(names: list[str]) -> list[TrainConfig]:
         def config(name: str, seed: int) -> TrainConfig:
-            own: dict[str, Any] = {}
-            own |= {"from_scratch": from_scratch} if classifier_class(name).chooses_sets else {}
-            own |= {"reliability": reliability} if classifier_class(name).bounded else {}
-            own |= {"members": members} if issubclass(classifier_class(name), Ensemble) else {}
-            return TrainConfig(method=name, seed=seed, **own, **settings)
+            cls = classifier_class(name)
+            return TrainConfig(
+                method=name,
+                seed=seed,
+                from_scratch=from_scratch and cls.chooses_sets,
+                reliability=reliability if cls.bounded else "auto",
+                members=members if issubclass(cls, Ensemble) else None,
+                **settings,
+            )
 
         return [config(name, seed) for seed in range(seeds) for name in names]
 

@@ -35,9 +35,7 @@ def data(
         typer.echo(f"{name:<{width}}  {title:<{longest}}  {present}")
     origin = "from RANDOMSET_DATA" if os.environ.get("RANDOMSET_DATA") else "set RANDOMSET_DATA to change it"
     typer.echo(f"\nFolder: {data_folder()} ({origin}).")
-    typer.echo(
-        "A data set is found there as its authors' idx files (MNIST/raw/…), as <name>-<split>.npz, as a"
-    )
-    typer.echo("folder <name>/<split> with a folder of images per class, or, for texts, as a .csv file.")
+    typer.echo("Data sets are read from the original idx files (MNIST/raw/…), <name>-<split>.npz, a folder")
+    typer.echo("<name>/<split> with one folder of images per class or, for texts, a .csv file.")
     typer.echo("To download one: randomset data --download mnist")
     typer.echo("Next: randomset train digits --out run")

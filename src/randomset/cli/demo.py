@@ -66,7 +66,7 @@ def demo(
                     rows[name].append(_row(_trained_and_measured(folder, config, unknown)))
         except TrainingStopped as stop:
             raise typer.Exit(128 + stop.signal) from None
-    typer.echo(f"\nUnknown against known digits, {seeds} seed{'s' if seeds > 1 else ''}:\n")
+    typer.echo(f"\nUnknown versus known digits, {seeds} seed{'s' if seeds > 1 else ''}:\n")
     typer.echo(_table(rows))
     typer.echo("\nThree predictions of the random-set network:")
     run, examples = out / "run", _examples(Run(out / "run"), unknown)

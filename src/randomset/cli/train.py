@@ -86,17 +86,14 @@ def train(
     epochs: Annotated[int | None, typer.Option(help="passes over the data; default: the recipe's")] = None,
     first_epochs: Annotated[
         int | None,
-        typer.Option(
-            help="those for which a random-set network is a plain one, whose features choose the sets; "
-            "default: half"
-        ),
+        typer.Option(help="epochs of the plain network that a random-set network starts from; default: half"),
     ] = None,
     from_scratch: Annotated[
         bool,
         typer.Option(
             "--from-scratch",
-            help="as in the paper: train a plain network only to choose the sets, and the random-set network "
-            "from random weights",
+            help="as in the paper: use the plain network only to choose the sets, and train the random-set "
+            "network from random weights",
         ),
     ] = False,
     batch_size: Annotated[int | None, typer.Option(help="samples per step; default: the recipe's")] = None,
@@ -122,7 +119,8 @@ def train(
         float | None, typer.Option(help="decay of a moving average of the weights, such as 0.999")
     ] = None,
     keep: Annotated[
-        str, typer.Option(help="keep the weights of the last epoch, or of the best one in validation")
+        str,
+        typer.Option(help="keep the weights of the `last` epoch, or of the `best` in validation"),
     ] = "last",
     alpha: Annotated[
         float, typer.Option(help="weight of the loss term that penalises negative masses")
@@ -169,57 +167,23 @@ def train(
     samples are held out, stratified by class. To resume an interrupted run, pass --out and --resume.
     """
     method = method if members is None else ensemble_of(method)
-    typed = {
+    names = [field.name for field in dataclasses.fields(TrainConfig)]
+    typed = {name: context.params[name] for name in names if name in context.params} | {
         "source": resolved(source),
         "method": method,
         "backbone": f"hf:{resolved(backbone[3:])}" if backbone.startswith("hf:") else backbone,
-        "width": width,
         "weights": weights_file(weights),
-        "freeze": freeze,
-        "mirror": mirror,
-        "max_tokens": max_tokens,
         "num_sets": number_or_auto(sets),
-        "reducer": reducer,
         "hidden": _widths(hidden),
-        "members": members,
-        "recipe": recipe,
-        "epochs": epochs,
-        "first_epochs": first_epochs,
-        "from_scratch": from_scratch,
-        "batch_size": batch_size,
-        "learning_rate": learning_rate,
         "class_weight": class_weights(class_weight),
-        "sampling": sampling,
-        "augment": augment,
-        "ema": ema,
-        "keep": keep,
-        "alpha": alpha,
-        "beta": beta,
-        "gamma": gamma,
-        "reliability": reliability,
-        "size": size,
-        "label_column": label_column,
-        "text_column": text_column,
-        "seed": seed,
     }
     usual = usual_shares(typed["source"])
     for name, value in (("validation", validation), ("calibration", calibration), ("test", test)):
         typed[name] = share_or_number(value, usual[name], name)
     check_seed(seed)
-    own = (
-        "sets",
-        "budget",
-        "reducer",
-        "hidden",
-        "first_epochs",
-        "from_scratch",
-        "alpha",
-        "beta",
-        "gamma",
-    )
-    if not classifier_class(method).chooses_sets and (
-        unused := [name for name in own if _was_given(context, name)]
-    ):
+    own = ("sets", "budget", "reducer", "hidden", "first_epochs", "from_scratch", "alpha", "beta", "gamma")
+    unused = [name for name in own if _was_given(context, name)]
+    if unused and not classifier_class(method).chooses_sets:
         raise RandomSetError(
             "this option is only for random-set networks",
             got=f"--{unused[0].replace('_', '-')} with --method {method}",
@@ -249,10 +213,7 @@ def train(
         )
         raise typer.Exit(128 + stop.signal) from None
     if threshold is not None:
-        typer.echo(
-            f"Inputs count as known if their {threshold.score} is at most {threshold.value:.4g}, as for "
-            f"{threshold.share:.0%} of the validation samples."
-        )
+        typer.echo(f"{threshold}")
     cls = classifier_class(settings.method)
     budget_file = "budget.json, " if cls.bounded else ""
     history = "a folder for each member" if issubclass(cls, Ensemble) else "metrics.csv, checkpoints/"

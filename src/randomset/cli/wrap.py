@@ -39,7 +39,8 @@ def wrap(
         typer.Option(help="for a classifier by name: size of its images; default: that of the weights"),
     ] = None,
     reliability: Annotated[
-        str, typer.Option(help="how to recognise inputs unlike the data: auto, neighbours or gaussians")
+        str,
+        typer.Option(help="how to recognise unfamiliar inputs: auto, neighbours or gaussians"),
     ] = "auto",
     validation: Annotated[
         float | None,
@@ -75,10 +76,7 @@ def wrap(
     )
     threshold = run.threshold
     if threshold is not None:
-        typer.echo(
-            f"Inputs count as known if their {threshold.score} is at most {threshold.value:.4g}, as for "
-            f"{threshold.share:.0%} of the validation samples."
-        )
+        typer.echo(f"{threshold}")
     written = "model.safetensors, budget.json, config.json, split.json, test.json and threshold.json"
     typer.echo(f"Wrote {written} into {out}.")
     typer.echo(f"Next: randomset evaluate {out} --ood NAME=SOURCE, or randomset predict {out} INPUT")

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from randomset._core.files import expanded, replacing
+from randomset._core.files import expanded, write_text
 from randomset.errors import RandomSetError
 
 __all__ = ["Column", "Comparison"]
@@ -155,7 +155,7 @@ class Comparison:
         """Return a plain-text table: one row per metric, one column per method."""
         columns = self.columns
         head = ["", *(f"{method} ({len(each)})" for method, each in self.results.items())]
-        rows = [head, *([c.name, *(c.cell(method) for method in self.results)] for c in columns)]
+        rows = [head, *([c.name, *map(c.cell, self.results)] for c in columns)]
         widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
         lines = [
             "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows
@@ -181,21 +181,17 @@ class Comparison:
             c.name: {m: [c.scale * value for value in values] for m, values in c.values.items()}
             for c in self.columns
         }
-        return (
-            json.dumps({"format": "randomset.comparison", "version": 1, "values": content}, indent=1) + "\n"
-        )
+        document = {"format": "randomset.comparison", "version": 1, "values": content}
+        return json.dumps(document, indent=1) + "\n"
 
     def save(self, folder: Path) -> list[Path]:
         """Write comparison.md, comparison.csv and comparison.json."""
         folder = expanded(folder)
         folder.mkdir(parents=True, exist_ok=True)
         texts = {"md": self.to_markdown(), "csv": self.to_csv(), "json": self.to_json()}
-        paths = []
         for ending, text in texts.items():
-            paths.append(folder / f"comparison.{ending}")
-            with replacing(paths[-1]) as temporary:
-                temporary.write_text(text, encoding="utf-8")
-        return paths
+            write_text(text, folder / f"comparison.{ending}")
+        return [folder / f"comparison.{ending}" for ending in texts]
 
 
 def _numbers(evaluation: Any) -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""`evaluate`: computes all metrics of a model on test and out-of-distribution data, section by section."""
+"""`evaluate`: all metrics of a model on test and out-of-distribution data, section by section."""
 
 from __future__ import annotations
 
@@ -129,11 +129,8 @@ def evaluate(
         raise RandomSetError(
             "noise, rotation, attacks and timing support only one device", got=f"devices={devices}"
         )
-    shared: dict[str, Any] = {
-        **{"batch_size": batch_size, "devices": devices},
-        "workers": workers,
-        **{"seed": seed, "progress": progress, "known": known},
-    }
+    shared: dict[str, Any] = {"batch_size": batch_size, "workers": workers, "devices": devices}
+    shared |= {"seed": seed, "progress": progress, "known": known}
     spec: Any = {"like": getattr(model, "input_spec", None), "resize": False}  # test data keep their size
     tested = predictions_of(predictor, test, "test", labelled=True, keep=samples * changed, **shared, **spec)
     known = known or tested.classes or tuple(map(str, range(tested.prediction.probabilities.shape[1])))
@@ -147,15 +144,15 @@ def evaluate(
             remedy="Pass the class names in the order of the outputs: classes=[…]",
         )
     shared["known"], shared["like"] = known, tested.layout
-    assert tested.labels is not None
-    check_labels(tested.prediction.probabilities, tested.labels)
+    check_labels(tested.prediction.probabilities, _labels(tested))
     if score not in tested.prediction.scores:
         raise RandomSetError(
             "unknown score", got=score, expected=f"one of {', '.join(tested.prediction.scores)}"
         )
-    others = {}
-    for name, data in (ood or {}).items():
-        others[name] = predictions_of(predictor, data, name, **shared).apart_from(tested)
+    others = {
+        name: predictions_of(predictor, data, name, **shared).apart_from(tested)
+        for name, data in (ood or {}).items()
+    }
 
     def held_out(data: Any, name: str) -> Outcome:
         return predictions_of(predictor, data, name, labelled=True, **shared).apart_from(tested)
@@ -170,37 +167,31 @@ def evaluate(
         "selective": selective_section(tested),
     }
     limit = getattr(model, "familiar_from", None)
-    limit = FAMILIAR if limit is None else limit
-    if found := reliability_section(tested, others, float(limit)):
+    if found := reliability_section(tested, others, FAMILIAR if limit is None else limit):
         numbers["reliability"] = found
     if held is not None:
         numbers["test"]["scaled"] = scaled_section(tested, held, bins)
     if tested.prediction.lower is not None:
         numbers["decisions"] = decisions_section(tested)
-    fitted = threshold is None and held is not None
-    if threshold is None and held is not None:
-        threshold = Threshold.keeping(keep, held.prediction.scores[score], score)
     if threshold is not None:
-        numbers["threshold"] = threshold_section(threshold, tested, others, held if fitted else None)
+        numbers["threshold"] = threshold_section(threshold, tested, others)
+    elif held is not None:
+        threshold = Threshold.keeping(keep, held.prediction.scores[score], score)
+        numbers["threshold"] = threshold_section(threshold, tested, others, held)
     if calibrating is not None:
         numbers["conformal"] = conformal_section(calibrating, tested, alpha, seed)
     if changed:
         if tested.kept is None:
             raise ShapeError("noise, rotation, attacks and timing require tensor inputs")
         images, targets = tested.kept
+        options: dict[str, Any] = {"seed": seed, "progress": progress}
         if noise or rotation:
-            options: dict[str, Any] = {"seed": seed, "batch_size": batch_size, "progress": progress}
-            numbers |= corruption_rows(predictor, images, targets, noise, rotation, **options)
+            numbers |= corruption_rows(
+                predictor, images, targets, noise, rotation, batch_size=batch_size, **options
+            )
         if attacks or autoattack:
             numbers["attacks"] = attack_rows(
-                model,
-                images,
-                targets,
-                attacks,
-                surrogate=surrogate,
-                auto=autoattack,
-                seed=seed,
-                progress=progress,
+                model, images, targets, attacks, surrogate=surrogate, auto=autoattack, **options
             )
         numbers["changed_samples"] = len(images)
         if timing:
@@ -219,9 +210,8 @@ def evaluate(
 
 def _conformal_remarks(calibration: Outcome, shared: bool, alpha: float, classes: int) -> list[str]:
     """Return remarks on conformal sets with a weak guarantee or too few calibration samples."""
-    assert calibration.labels is not None
     needed = math.ceil(1 / alpha - 1e-9) - 1
-    fewest = int(torch.bincount(calibration.labels, minlength=classes).min())
+    fewest = int(torch.bincount(_labels(calibration), minlength=classes).min())
     remarks = []
     if shared:
         remarks.append(
@@ -291,10 +281,7 @@ def ood_section(tested: Outcome, others: dict[str, Outcome], held: Outcome | Non
         measured = {}
         for score, values in scores.items():
             numbers = dataclasses.asdict(detection(known[score], values))
-            moments = {
-                key: dict(zip(("mean", "std"), numbers[key], strict=True)) for key in ("known", "unknown")
-            }
-            measured[score] = {**numbers, **moments}
+            measured[score] = {**numbers, "known": _moments(known[score]), "unknown": _moments(values)}
         section[name] = {"samples": len(other), "scores": measured}
     return section
 
@@ -324,14 +311,12 @@ def decisions_section(tested: Outcome) -> dict[str, Any]:
         "size": size.mean().item(),
         "single": single.double().mean().item(),
         "single_accuracy": hit[single].mean().item() if single.any() else float("nan"),
-        "u65": utility(sets, labels, "u65").double().mean().item(),
-        "u80": utility(sets, labels, "u80").double().mean().item(),
     }
-    return {"interval dominance": numbers}
+    return {"interval dominance": {**numbers, **_utilities(sets, labels)}}
 
 
 def threshold_section(
-    threshold: Threshold, tested: Outcome, others: dict[str, Outcome], held: Outcome | None
+    threshold: Threshold, tested: Outcome, others: dict[str, Outcome], held: Outcome | None = None
 ) -> dict[str, Any]:
     """Effect of a threshold on test inputs and on out-of-distribution inputs."""
     known = threshold.known_by(tested.prediction.scores)
@@ -370,11 +355,18 @@ def conformal_section(calibration: Outcome, tested: Outcome, alpha: float, seed:
                     "empty": result.empty,
                     "class_coverage": _plain(result.by_class),
                     "class_size": _plain(result.size_by_class),
-                    "u65": utility(sets, _labels(tested), "u65").double().mean().item(),
-                    "u80": utility(sets, _labels(tested), "u80").double().mean().item(),
+                    **_utilities(sets, _labels(tested)),
                 }
             )
     return {"alpha": alpha, "samples": len(calibration), "rows": rows}
+
+
+def _utilities(sets: Tensor, labels: Tensor) -> dict[str, float]:
+    """Return the mean discounted utilities of set-valued decisions."""
+    return {
+        "u65": utility(sets, labels, "u65").double().mean().item(),
+        "u80": utility(sets, labels, "u80").double().mean().item(),
+    }
 
 
 def _plain(values: Tensor) -> list[float | None]:

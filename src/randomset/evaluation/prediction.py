@@ -1,4 +1,4 @@
-"""Runs a model over a data set and collects predictions, labels and remarks on input conversions."""
+"""Predictions for a whole data set, with its labels and remarks on how inputs were converted."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from randomset._core.batches import Rows, count_of, cut_into_batches, progress_bar
 from randomset._core.checks import encoded_labels, is_whole
-from randomset._core.torchvision import import_torchvision_first
+from randomset._core.torchvision import import_lightning
 from randomset.backbones.inputs import InputSpec
 from randomset.data.datasets import HuggingFaceDataset, class_names, is_huggingface
 from randomset.data.sources import Source, load_source
-from randomset.errors import InvalidBeliefError, LabelError, MissingPackageError, RandomSetError, ShapeError
+from randomset.errors import InvalidBeliefError, LabelError, RandomSetError, ShapeError, first_line
 from randomset.evaluation.predictor import Feed, Prediction, Predictor, digests_of
 
 __all__ = ["Outcome", "predictions_of", "reliability_section"]
@@ -48,17 +48,6 @@ class Outcome:
     def __len__(self) -> int:
         return len(self.prediction)
 
-    def without(self, out: Tensor, remark: str) -> Outcome:
-        """Return a copy without the masked inputs, and with a remark."""
-        return replace(
-            self,
-            prediction=self.prediction[~out],
-            labels=None if self.labels is None else self.labels[~out],
-            digests=self.digests[~out],
-            remarks=(*self.remarks, remark),
-            left_out=tuple(out.nonzero()[:, 0].tolist()),
-        )
-
     def apart_from(self, tested: Outcome) -> Outcome:
         """Return a copy without the inputs that also occur in the test data; raise if there are many of them.
 
@@ -79,7 +68,15 @@ class Outcome:
                 expected="inputs that are not in the test data",
                 remedy="Use other data, or remove these inputs",
             )
-        return self.without(same, f"{count} of {len(self)} inputs are in the test data and were dropped")
+        remark = f"{count} of {len(self)} inputs are in the test data and were dropped"
+        return replace(
+            self,
+            prediction=self.prediction[~same],
+            labels=None if self.labels is None else self.labels[~same],
+            digests=self.digests[~same],
+            remarks=(*self.remarks, remark),
+            left_out=tuple(same.nonzero()[:, 0].tolist()),
+        )
 
 
 def predictions_of(
@@ -150,7 +147,7 @@ def _one_by_one(
     feed: Feed,
     total: int | None,
     name: str,
-    keeping: Tensor | int,
+    keeping: Tensor,
     labelled: bool,
     progress: bool | None,
 ) -> tuple[list[_Part], InputSpec | None, tuple[Tensor, Tensor] | None]:
@@ -165,9 +162,9 @@ def _one_by_one(
             parts.append((prediction, labels if labelled else None, digests_of(inputs)))
             if isinstance(inputs, Tensor):
                 layout = InputSpec.of(inputs) if layout is None else layout.grown(inputs)
-                here = _here(keeping, seen, len(inputs))
+                here = keeping[(keeping >= seen) & (keeping < seen + len(inputs))]
                 if labelled and len(here):
-                    kept.append((inputs[here], here + seen))
+                    kept.append((inputs[here - seen], here))
             seen += len(prediction)
             advance(1)
     if not parts:
@@ -189,13 +186,13 @@ def _predicted(predictor: Predictor, inputs: Any, name: str, number: int, seen: 
             f"the model returned invalid probabilities on {name}",
             got=f"{error.got}, input {seen + error.sample} (batch {number}, index {error.sample})",
             expected="finite numbers",
-            remedy="Apply softmax to logits; look for NaN in that input; or the model has diverged",
+            remedy="Apply softmax to logits, check that input for NaN, or check whether training diverged",
         ) from None
     except (RuntimeError, ShapeError) as error:  # also torch's messages on wrong shapes or dtypes
         shape = tuple(inputs.shape[1:]) if isinstance(inputs, Tensor) else type(inputs).__name__
         raise ShapeError(
             f"the model failed on the inputs of {name}",
-            got=f"samples of shape {shape}: {str(error).splitlines()[0]}",
+            got=f"samples of shape {shape}: {first_line(error)}",
         ) from error
     if len(prediction) != count_of(inputs):
         raise ShapeError(
@@ -244,18 +241,12 @@ def _joined(
     )
 
 
-def _chosen(samples: int | None, keep: int, seed: int) -> Tensor | int:
-    """Choose which inputs to keep: a random sample, or the first ones of a stream."""
+def _chosen(samples: int | None, keep: int, seed: int) -> Tensor:
+    """Choose the indices of the inputs to keep: a random sample, or the first ones of a stream."""
     if samples is None or keep >= samples:
-        return keep if samples is None else samples
+        return torch.arange(keep)
     order = torch.randperm(samples, generator=torch.Generator().manual_seed(seed))
     return order[:keep].sort().values
-
-
-def _here(keeping: Tensor | int, start: int, count: int) -> Tensor:
-    if isinstance(keeping, int):
-        return torch.arange(max(0, min(count, keeping - start)))
-    return keeping[(keeping >= start) & (keeping < start + count)] - start
 
 
 def _peek(batches: Any, feed: Feed) -> InputSpec | None:
@@ -264,11 +255,9 @@ def _peek(batches: Any, feed: Feed) -> InputSpec | None:
 
 
 def _on_devices(predictor: Predictor, batches: Any, feed: Feed, devices: int, name: str) -> list[_Part]:
-    try:
-        import_torchvision_first()
-        from randomset._core.distributed import in_processes
-    except ModuleNotFoundError:
-        raise MissingPackageError("lightning", "train") from None
+    import_lightning()
+    from randomset._core.distributed import in_processes
+
     if isinstance(batches, Rows) and all(isinstance(part, Tensor) for part in batches.parts):
         batches = DataLoader(TensorDataset(*batches.parts), batch_size=batches.size)
     if not isinstance(batches, DataLoader):

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 import randomset
-from randomset._core.files import expanded, read_document, replacing
+from randomset._core.files import expanded, read_document, replacing, write_text
 from randomset.data.arrays import read_arrays
-from randomset.errors import FileFormatError, MissingPackageError, RandomSetError
+from randomset.errors import FileFormatError, RandomSetError, optional_package
 from randomset.evaluation.predictor import Prediction
 from randomset.evaluation.tables import Table, summary_of, tables_of
 
@@ -107,12 +107,10 @@ class Evaluation:
             with replacing(path) as temporary, temporary.open("wb") as file:
                 np.savez_compressed(file, **self._arrays())
         elif path.suffix == ".parquet":
-            try:
+            with optional_package("pyarrow", "data"):
                 frame = self.to_frame()
                 with replacing(path) as temporary:
                     frame.to_parquet(temporary)
-            except ImportError:
-                raise MissingPackageError("pyarrow", "data") from None
         else:
             raise RandomSetError(
                 "unsupported file type for scores", got=str(path), expected=".npz or .parquet"
@@ -121,10 +119,8 @@ class Evaluation:
 
     def to_frame(self) -> Any:
         """Return a pandas DataFrame with one row per input of every data set."""
-        try:
+        with optional_package("pandas", "frames"):
             import pandas
-        except ImportError:
-            raise MissingPackageError("pandas", "frames") from None
         parts = []
         for name, prediction in self.predictions.items():
             frame = pandas.DataFrame({"set": name, "row": np.arange(len(prediction))})
@@ -249,6 +245,5 @@ def json_safe(value: Any) -> Any:
 
 def _written(text: str, path: str | Path | None) -> str:
     if path is not None:
-        with replacing(Path(path)) as temporary:
-            temporary.write_text(text, encoding="utf-8")
+        write_text(text, Path(path))
     return text

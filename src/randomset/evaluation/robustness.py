@@ -1,4 +1,4 @@
-"""Robustness to noise, rotation and attacks: the paper's, and stronger ones that a flat loss cannot stop."""
+"""Robustness to noise, rotation and attacks: the paper's, and attacks that a flat loss does not stop."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from randomset._core.batches import evaluating, progress_bar
 from randomset.data.corruptions import gaussian_noise, rotated_between
-from randomset.errors import MissingPackageError, RandomSetError, ShapeError
+from randomset.errors import RandomSetError, ShapeError, optional_package
 from randomset.evaluation.attacks import Objective, cross_entropy_objective, fgsm, margin_objective, pgd
 from randomset.evaluation.predictor import Prediction, Predictor, as_predictor
 from randomset.evaluation.tables import ALL_ATTACKS, TRANSFER
@@ -109,10 +109,8 @@ def _right(predictor: Predictor, images: Tensor, labels: Tensor) -> Tensor:
 
 def check_autoattack() -> None:
     """Raise MissingPackageError if AutoAttack is not installed."""
-    try:
+    with optional_package("pyautoattack", "attack"):
         import pyautoattack  # noqa: F401
-    except ImportError:
-        raise MissingPackageError("pyautoattack", "attack") from None
 
 
 Attack = Callable[[Tensor, Tensor, float], Tensor]
@@ -122,25 +120,17 @@ def _plan(
     model: nn.Module, surrogate: nn.Module | None, steps: int, restarts: int, seed: int
 ) -> dict[str, Attack]:
     """Return the attacks that apply to a model, by name."""
-
-    def paper(objective: Objective) -> Attack:
-        return lambda x, y, e: pgd(objective, x, y, e, steps=10, step=1 / 255, seed=None)
-
-    def strong(objective: Objective) -> Attack:
-        return lambda x, y, e: pgd(objective, x, y, e, steps=steps, restarts=restarts, seed=seed)
-
-    def once(objective: Objective) -> Attack:
-        return lambda x, y, e: fgsm(objective, x, y, e)
-
+    paper = partial(pgd, steps=10, step=1 / 255, seed=None)
+    strong = partial(pgd, steps=steps, restarts=restarts, seed=seed)
     margin = "PGD, margin of log BetP" if getattr(model, "bounded", False) else "PGD, margin"
     objectives = _objectives(model)
     own = {name: objective for name, objective in objectives.items() if name.startswith("own loss")}
-    plan = {f"FGSM, {name}": once(objective) for name, objective in own.items()}
-    plan |= {f"PGD, {name}": paper(objective) for name, objective in own.items()}
-    plan[margin] = strong(margin_objective(_logits_of(model)))
-    plan |= {f"PGD, {name}": strong(each) for name, each in objectives.items() if name not in own}
+    plan: dict[str, Attack] = {f"FGSM, {name}": partial(fgsm, objective) for name, objective in own.items()}
+    plan |= {f"PGD, {name}": partial(paper, objective) for name, objective in own.items()}
+    plan[margin] = partial(strong, margin_objective(_logits_of(model)))
+    plan |= {f"PGD, {name}": partial(strong, each) for name, each in objectives.items() if name not in own}
     if surrogate is not None:
-        transfer = strong(cross_entropy_objective(surrogate))
+        transfer = partial(strong, cross_entropy_objective(surrogate))
         home = next((p.device for p in surrogate.parameters()), torch.device("cpu"))
         plan[TRANSFER] = lambda x, y, e: transfer(x.to(home), y.to(home), e)
     return plan

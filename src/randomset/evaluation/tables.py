@@ -228,10 +228,9 @@ def _threshold(threshold: dict[str, Any]) -> Table:
     ]
     rows += [(f"inputs of {name} rejected", _share(v)) for name, v in threshold["detected"].items()]
     samples = threshold["validation_samples"]
-    where = (
-        "chosen previously" if samples is None else f"chosen to accept {threshold['share']:.0%} of {samples}"
-    )
-    where += " validation inputs" if samples is not None else ""
+    where = "chosen previously"
+    if samples is not None:
+        where = f"chosen to accept {threshold['share']:.0%} of {samples} validation inputs"
     note = f"An input counts as known if its {score} is at most {threshold['value']:.6g}, {where}."
     return Table("Deployment threshold", ("metric", "share"), tuple(rows), note)
 

@@ -25,7 +25,7 @@ from randomset._core.batches import (
 from randomset.backbones.base import width_of
 from randomset.backbones.inputs import InputSpec
 from randomset.belief.random_set import RandomSet
-from randomset.errors import RandomSetError, ShapeError
+from randomset.errors import RandomSetError, ShapeError, first_line
 from randomset.models.cross_entropy import CrossEntropy
 from randomset.models.prediction import Prediction
 
@@ -244,7 +244,7 @@ class Classifier(nn.Module):
             shape = tuple(inputs.shape) if isinstance(inputs, Tensor) else type(inputs).__name__
             raise ShapeError(
                 "the model cannot take these inputs",
-                got=f"a batch of shape {shape} ({str(error).splitlines()[0]})",
+                got=f"a batch of shape {shape} ({first_line(error)})",
                 expected="" if spec is None else spec.expected,
                 remedy="Check the layout: samples first, then channels" if spec is None else "",
             ) from error

@@ -1,4 +1,4 @@
-"""Cross-entropy with sample weights, which torch's has no argument for."""
+"""Cross-entropy with sample weights, which torch's does not accept."""
 
 from __future__ import annotations
 

@@ -40,6 +40,7 @@ class Ensemble(Classifier):
     has_backbone = False
     member_class: ClassVar[type[Classifier]] = Softmax
     """The class of the members that `train_on` trains."""
+    members: Any  # nn.ModuleList, which does not know the type of its modules
 
     def __init__(self, members: Sequence[Classifier]) -> None:
         if not members:
@@ -61,7 +62,7 @@ class Ensemble(Classifier):
 
     def predict_batch(self, inputs: Any) -> Prediction:
         """Average the members' probabilities."""
-        samples = [member.probabilities(call_with(member, inputs)) for member in self.members]  # type: ignore[operator]
+        samples = [member.probabilities(call_with(member, inputs)) for member in self.members]
         return Prediction.from_samples(torch.stack(samples))
 
     @classmethod
@@ -78,9 +79,8 @@ class Ensemble(Classifier):
 
     def description(self) -> dict[str, Any]:
         """Return the descriptions of the members, and the options."""
-        members: Any = self.members
-        described = [member.description() for member in members]
-        return {"method": self.method, "members": described, "options": self.options}
+        members = [member.description() for member in self.members]
+        return {"method": self.method, "members": members, "options": self.options}
 
     @classmethod
     def from_description(cls: type[_E], description: dict[str, Any], builder: Builder) -> _E:

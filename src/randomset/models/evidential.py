@@ -16,6 +16,8 @@ from randomset.models.storage import register
 
 __all__ = ["Evidential"]
 
+_KL_WEIGHT = 0.05
+
 
 @register("evidential")
 class Evidential(Classifier):
@@ -55,10 +57,6 @@ class Evidential(Classifier):
 class _EvidentialLoss(nn.Module):
     """Mean of Σ_k (y_k − p_k)² + p_k (1 − p_k)/(S + 1), plus λ · KL(Dir(β) ‖ Dir(1)), β = y + (1 − y) α."""
 
-    def __init__(self, weight: float = 0.05) -> None:
-        super().__init__()
-        self.weight = weight
-
     def forward(self, alpha: Tensor, labels: Tensor, weight: Tensor | None = None) -> Tensor:
         target = (nn.functional.one_hot(labels, alpha.shape[1]) if labels.dim() == 1 else labels).to(alpha)
         total = alpha.sum(1, keepdim=True)
@@ -66,4 +64,4 @@ class _EvidentialLoss(nn.Module):
         error = ((target - p) ** 2 + p * (1 - p) / (total + 1)).sum(1)
         beta = target + (1 - target) * alpha
         misleading = kl_divergence(Dirichlet(beta), Dirichlet(torch.ones_like(beta)))
-        return weighted_mean(error + self.weight * misleading, weight)
+        return weighted_mean(error + _KL_WEIGHT * misleading, weight)

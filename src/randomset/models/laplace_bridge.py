@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from randomset._core.batches import as_floating, call_with, evaluating, labelled_batches, moved, split_batch
+from randomset._core.batches import as_floating, call_with, evaluating, inputs_alone, labelled_batches, moved
 from randomset.errors import RandomSetError
 from randomset.models.base import Classifier
 from randomset.models.prediction import Prediction, entropy_bits
@@ -105,8 +105,8 @@ class LaplaceBridge(Classifier):
         seen = 0
         with evaluating(self.network):
             for batch in labelled_batches(batches, 256):
-                inputs, _ = split_batch(batch[:2] if isinstance(batch, (tuple, list)) else batch)
-                features, logits = self._outputs(moved(as_floating(inputs, torch.float32), self.device))
+                inputs = as_floating(inputs_alone(batch), torch.float32)
+                features, logits = self._outputs(moved(inputs, self.device))
                 features, p = features.cpu(), logits.softmax(-1).cpu()
                 curvature = torch.diag_embed(p) - p[:, :, None] * p[:, None, :]
                 seen += len(p)

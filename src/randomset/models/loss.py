@@ -288,7 +288,7 @@ class NormalisedMassLoss(_BeliefLoss):
     BCE_norm compares the target with Bel'(A) = Σ_{B ⊆ A} m'(B), where m' = softmax(scale · m) over the budget
     and m are the masses of the predicted beliefs. The paper's scale is 1. Masses lie within about [−1, 1],
     so their softmax is flat; a larger scale sharpens it. `masses` returns m' for any logits. The
-    other arguments are those of `RandomSetLoss`.
+    options are the keyword-only arguments of `RandomSetLoss`.
 
     >>> budget = Budget.from_sets([{"cat", "dog"}], ["cat", "dog", "car"])
     >>> loss = NormalisedMassLoss(budget)
@@ -297,31 +297,15 @@ class NormalisedMassLoss(_BeliefLoss):
     {'loss': 1.369, 'bce': 0.693, 'bce_norm': 0.676}
     """
 
-    def __init__(
-        self,
-        budget: Budget,
-        scale: float = 1.0,
-        *,
-        class_weights: Numbers | None = None,
-        set_weights: Numbers | None = None,
-        ignore_index: int = -100,
-        disambiguate: bool = True,
-    ) -> None:
-        super().__init__(
-            budget,
-            class_weights=class_weights,
-            set_weights=set_weights,
-            ignore_index=ignore_index,
-            disambiguate=disambiguate,
-        )
+    def __init__(self, budget: Budget, scale: float = 1.0, **options: Any) -> None:
+        super().__init__(budget, **options)
         if not scale > 0:
             raise RandomSetError("scale must be positive", got=scale)
         self.scale = scale
 
     def masses(self, logits: Tensor) -> Tensor:
         """Return m', the valid masses over the budget's sets: (…, |O|) → (…, |O|)."""
-        mass = self._mass(logits)
-        return (self.scale * mass).softmax(-1)
+        return (self.scale * self._mass(logits)).softmax(-1)
 
     def _loss(self, logits: Tensor, target: Tensor, weight: Tensor | None, labels: Tensor) -> Tensor:
         tiny = torch.finfo(logits.dtype).eps  # Bel'(Θ) is 1 up to rounding

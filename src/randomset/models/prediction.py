@@ -1,7 +1,7 @@
 """Predictions: class probabilities with uncertainty scores, and bounds where a model has them.
 
-Beside them, what is measured and chosen on validation data: the calibration error, and the threshold on a
-score above which an input counts as unknown.
+Also what is measured and chosen on validation data: the calibration error, and the threshold above which
+the score of an input counts as unknown.
 """
 
 from __future__ import annotations
@@ -201,6 +201,12 @@ class Threshold:
     value: float
     share: float
 
+    def __str__(self) -> str:
+        return (
+            f"Inputs count as known if their {self.score} is at most {self.value:.4g}, which accepts "
+            f"{self.share:.0%} of the validation samples."
+        )
+
     @classmethod
     def keeping(cls, share: float, validation: Tensor, score: str) -> Threshold:
         """Choose the smallest threshold that accepts at least the given share of known validation inputs.
@@ -269,12 +275,9 @@ def _warn_if_tied(threshold: Threshold, scores: Tensor) -> None:
     tied = float(torch.isclose(scores, value, rtol=1e-6, atol=1e-12).double().mean())
     if len(scores) > _FEW and tied > _MOST:
         accepted = float(threshold.known(scores).double().mean())
-        other = threshold.score != "entropy"
-        remedy = (
-            "Choose another score, such as entropy"
-            if other
-            else "Check the model: its predictions hardly differ"
-        )
+        remedy = "Choose another score, such as entropy"
+        if threshold.score == "entropy":
+            remedy = "Check the model: its predictions hardly differ"
         warnings.warn(
             f"{tied:.0%} of the {len(scores)} known inputs have the same {threshold.score}, "
             f"{threshold.value:.6g}: the threshold accepts {accepted:.0%} of them instead of "
@@ -322,9 +325,9 @@ def reliability_diagram(
             "invalid bins", got=f"{bins} by {by}", expected='1 or more, by "width" or "mass"'
         )
     confidence, correct = confidence.double().contiguous(), correct.double()
-    edges = torch.linspace(0, 1, bins + 1, dtype=torch.double)
-    if by == "mass":
-        edges = _even_edges(confidence, bins)
+    edges = (
+        torch.linspace(0, 1, bins + 1, dtype=torch.double) if by == "width" else _even_edges(confidence, bins)
+    )
     bin_index = torch.bucketize(confidence, edges[1:-1])
     count = torch.bincount(bin_index, minlength=len(edges) - 1)
 

@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 Combination = Literal["mean", "dempster"]
 
 _TRUST = 0.999
-"""A factor of the reliabilities in Dempster's rule: members may be certain of different classes."""
+"""Factor of the reliabilities in Dempster's rule, as members may be certain of different classes."""
 
 
 @register("random-set-ensemble")
@@ -109,8 +109,7 @@ class RandomSetEnsemble(Ensemble):
     @cached_property
     def budget(self) -> Budget:
         """The sets of the prediction: those of all members; for Dempster's rule, and their intersections."""
-        members: Any = self.members
-        joint = fusion.joint_budget([member.budget for member in members])
+        joint = fusion.joint_budget([member.budget for member in self.members])
         if self.combination == "dempster":
             return fusion.intersection_closure(joint.with_universal_set())
         return joint
@@ -123,8 +122,7 @@ class RandomSetEnsemble(Ensemble):
     @property
     def familiar_from(self) -> float | None:
         """The mean of the members' limits; None if no member has a reliability."""
-        members: Any = self.members
-        limits = [member.familiar_from for member in members]
+        limits = [member.familiar_from for member in self.members]
         if all(limit is None for limit in limits):
             return None
         return fmean(FAMILIAR if limit is None else limit for limit in limits)
@@ -147,16 +145,16 @@ class RandomSetEnsemble(Ensemble):
 
     def predict_batch(self, inputs: Any, *, calibrated: bool = True, **options: Any) -> RandomSet:  # type: ignore[override]
         """Predict one batch, with the calibration and the reliabilities unless they are switched off."""
-        members: Any = self.members
         pairs = [
             member.answers(call_with(member.features, inputs), calibrated=calibrated, **options)
-            for member in members
+            for member in self.members
         ]
         disagreement = mutual_information(torch.stack([before.pignistic for before, _ in pairs]))
-        combined = mean = _combined([answer for _, answer in pairs], "mean")
+        first, *others = (answer for _, answer in pairs)
+        combined = mean = first.combine(*others, rule="mean")
         if self.combination == "dempster":
-            sure = [fusion.discount(answer.mass, answer.budget, _TRUST) for _, answer in pairs]
-            combined = _combined([a.with_mass(m) for (_, a), m in zip(pairs, sure, strict=True)], "dempster")
+            first, *others = (a.with_mass(fusion.discount(a.mass, a.budget, _TRUST)) for _, a in pairs)
+            combined = first.combine(*others, rule="dempster")
         about = (mean._reliability, mean._familiar_from, disagreement)
         answer = RandomSet(combined.mass, combined._family, combined.validity, *about)
         return self.calibration.adjusted(answer) if calibrated and self.calibration is not None else answer
@@ -220,8 +218,3 @@ class RandomSetEnsemble(Ensemble):
         calibration: Any = calibration_from_state(state_dict, f"{prefix}calibration.", self.calibration)
         self.calibration = None if calibration is None else calibration.to(self.device)
         super()._load_from_state_dict(state_dict, prefix, *rest)
-
-
-def _combined(answers: Sequence[RandomSet], rule: Combination) -> RandomSet:
-    first, *rest = answers
-    return first.combine(*rest, rule=rule)

@@ -29,8 +29,8 @@ __all__ = ["ClassLoss", "all_sets", "select_sets"]
 def select_sets(job: TrainingJob) -> Budget:
     """Return the budget of a training job (given, stored, or chosen from features), and store it.
 
-    A plain softmax network with the same backbone is trained first, if the random-set network starts from it,
-    or if the sets are chosen from its features: those of images and texts without pretrained weights are.
+    A plain softmax network with the same backbone is trained first if the random-set network starts from it,
+    or if the sets are chosen from its features, as they are for images and texts without pretrained weights.
     For tables, they are chosen from the columns.
     """
     config, budget = job.config, job.budget

@@ -89,7 +89,7 @@ class TemperatureScaling(Softmax):
     def train_on(cls: type[_S], job: TrainingJob) -> _S:
         """Train a softmax network unless one is given, and calibrate it."""
         if job.validation is None:
-            raise RandomSetError("temperature scaling needs validation data", got="none")
+            raise RandomSetError("temperature scaling requires validation data", got="none")
         if job.base is None:
             model = super().train_on(job)
         else:

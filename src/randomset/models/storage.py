@@ -1,7 +1,7 @@
-"""Models by name and in files: the registry of methods, and safetensors files that describe their model.
+"""Models by name and in files: the registry of methods, and self-describing safetensors files.
 
 The description in a file is not trusted: it may claim any class, size or network. Where possible, backbones
-are first built on the meta device, and they are never larger than the weights in the same file. Never pickle.
+are first built on the meta device, and they are never larger than the weights in the same file.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from operator import mul
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -27,9 +27,6 @@ from randomset.backbones.registry import build_limits, check_spec
 from randomset.backbones.surgery import replace_with_identity
 from randomset.errors import FileFormatError, RandomSetError, WriteError
 from randomset.models.base import Classifier
-
-if TYPE_CHECKING:
-    from randomset.models.base import Classifier
 
 __all__ = ["WEIGHTS", "Builder", "classifier_class", "load", "methods", "register", "save"]
 
@@ -98,7 +95,10 @@ def save(model: Classifier, folder: str | Path) -> Path:
         raise WriteError("cannot create the folder", folder, error) from None
     versions = {"randomset": randomset.__version__, "torch": torch.__version__}
     header = {
-        **{"format": _FORMAT, "version": _VERSION, "model": model.description(), "notes": model.notes},
+        "format": _FORMAT,
+        "version": _VERSION,
+        "model": model.description(),
+        "notes": model.notes,
         "versions": {**versions, "python": platform.python_version()},
     }
     save_tensors(model.state_dict(), folder / WEIGHTS, {"model": json.dumps(header, ensure_ascii=False)})
@@ -200,11 +200,8 @@ class Builder:
             return
         with torch.device("meta"):
             sketch = self.model(description).state_dict()
-        wrong = [name for name in {**sketch, **self.state} if name not in sketch or name not in self.state]
-        wrong += [
-            name for name in sketch if name in self.state and sketch[name].shape != self.state[name].shape
-        ]
-        if wrong:
+        shapes, stored = ({name: t.shape for name, t in part.items()} for part in (sketch, self.state))
+        if wrong := [name for name in {**shapes, **stored} if shapes.get(name) != stored.get(name)]:
             raise FileFormatError("the description of the model does not match its weights", got=wrong[0])
 
     def check_widths(self, widths: list[int]) -> None:
@@ -228,7 +225,7 @@ class Builder:
 
 def _names_library(description: dict[str, Any]) -> bool:
     """Return whether the backbone is another library's, which cannot be built on the meta device."""
-    parts = [*description.get("members", []), *([description["network"]] if "network" in description else [])]
+    parts = description.get("members") or ([description["network"]] if "network" in description else [])
     if parts:
         return any(map(_names_library, parts))
     return any(":" in name for name in backbones.names(description.get("backbone")))
@@ -263,9 +260,9 @@ def _translated(header: dict[str, Any], state: Mapping[str, Tensor]) -> dict[str
         return _from_baseline(header["model"])
     if header["format"] == "randomset.network":
         head, mean = header["head"], state.get("preprocess.mean")
+        same = ("backbone", "backbone_class", "replaced_layer", "preprocess", "frozen", "budget")
         return {
-            **{name: header[name] for name in ("backbone", "backbone_class", "replaced_layer", "preprocess")},
-            **{name: header[name] for name in ("frozen", "budget", "calibration")},
+            **{name: header[name] for name in (*same, "calibration")},
             "method": "rsnn",
             "in_features": head["in_features"],
             "channels": None if mean is None else len(mean),

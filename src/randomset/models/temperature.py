@@ -90,7 +90,7 @@ def calibrate(
     (`BeliefTemperature`; with `per_cardinality=True`, one temperature per cardinality of the sets), or also
     has one for BetP (`PignisticTemperature`), if the second one improves the likelihood by more than chance
     would (Akaike's criterion). A temperature of beliefs can change the most likely class: if it does so for
-    more than a handful of samples, there is only one for BetP, which keeps the order of the classes.
+    more than a handful of samples, only BetP gets a temperature, which keeps the order of the classes.
     `predict` then uses the temperatures.
 
     Args:
@@ -133,7 +133,8 @@ def calibrate_random_set(
     chosen, refused = fitted(BeliefTemperature, 1), None
     several: list[tuple[type[Calibration], int]] = [(PignisticTemperature, 2)]
     several += [(BeliefTemperature, largest)] if largest > 1 else []
-    for candidate, count in ((fitted(kind, count), count) for kind, count in several):
+    for kind, count in several:
+        candidate = fitted(kind, count)
         if nll(candidate) < nll(chosen) - (count - 1) / len(logits):
             chosen = candidate
     after = chosen.random_set(logits, operators)
@@ -141,7 +142,7 @@ def calibrate_random_set(
     if changed > max(MAX_CHANGED[0], MAX_CHANGED[1] * len(logits)):
         refused, chosen = changed, fitted(PignisticTemperature, 1)
         after = chosen.random_set(logits, operators)
-    network.calibration = None if chosen is None else chosen.eval()
+    network.calibration = chosen.eval()
     return calibration_report(
         type(chosen).__name__, chosen.temperature.tolist(), before.pignistic, after.pignistic, target, refused
     )

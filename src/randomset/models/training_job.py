@@ -68,7 +68,7 @@ class TrainingJob(Protocol):
     def reads_tokens(self) -> bool:
         """Whether the inputs are token ids."""
 
-    def parts(self, seed: int | None = None) -> dict[str, Any]:
+    def parts(self) -> dict[str, Any]:
         """Seed torch, and return the backbone and preprocessing as arguments of a classifier."""
 
     def fit(
@@ -93,7 +93,7 @@ class TrainingJob(Protocol):
         """Return features of the training samples: a model's, the pretrained backbone's, or the inputs."""
 
     def batches(self) -> Iterable[Any]:
-        """Return the training data in batches, in their own order."""
+        """Return the training data in batches, in their original order."""
 
     def log(self, text: str) -> None:
         """Log a stage of the training."""

@@ -1,4 +1,4 @@
-"""WrappedClassifier: a trained classifier as a random-set classifier."""
+"""WrappedClassifier: a random-set classifier made from a trained classifier."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from randomset._core.checks import listed
 from randomset.backbones.surgery import last_linear
 from randomset.belief.budget import Budget
 from randomset.belief.operators import BudgetOperators
@@ -33,7 +34,7 @@ __all__ = ["WrappedClassifier", "classes_of"]
 logger = logging.getLogger(__name__)
 
 _W = TypeVar("_W", bound="WrappedClassifier")
-_LEAST = float(torch.finfo(torch.float32).eps)  # an estimator's probability of zero has a finite logarithm
+_LEAST = float(torch.finfo(torch.float32).eps)  # of an estimator's probabilities, for finite logarithms
 
 
 @register("wrapped")
@@ -101,7 +102,7 @@ class WrappedClassifier(RandomSetNetwork):
     def _from_softmax(cls: type[_W], model: Classifier, budget: Budget | None, **options: Any) -> _W:
         if model.bounded:
             raise RandomSetError(
-                "the classifier is a random-set network already",
+                "the classifier is already a random-set network",
                 got=type(model).__name__,
                 remedy="Fit its reliability: network.fit_reliability(train, val)",
             )
@@ -275,7 +276,7 @@ class _EstimatorHead(nn.Module):
         self.operators = BudgetOperators(budget)
 
     def forward(self, features: Tensor) -> Tensor:
-        if not features.isfinite().all():  # some estimators take missing values, but they have no distances
+        if not features.isfinite().all():  # some estimators accept missing values, but distances need numbers
             row = int((~features.isfinite()).any(1).nonzero()[0])
             error = InvalidBeliefError(
                 "the inputs are not finite",
@@ -303,9 +304,9 @@ def _checked_budget(budget: Budget | None, outputs: int, origin: str) -> Budget:
         )
     if budget is not None and budget.num_classes != outputs:
         raise RandomSetError(
-            "the classifier has another number of classes",
+            "the classifier has a different number of classes",
             got=f"{outputs} outputs of {origin}",
-            expected=f"{budget.num_classes}: {', '.join(budget.classes[:5])}{' …' * (outputs > 5)}",
+            expected=f"{budget.num_classes}: {listed(budget.classes, 5)}",
             remedy="Wrap a classifier that was trained on these classes, or name its last layer: layer=…",
         )
     return Budget.singletons(outputs) if budget is None else budget

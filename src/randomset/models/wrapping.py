@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from randomset._core.batches import inputs_alone, labelled_batches, split_batch
+from randomset._core.checks import listed
 from randomset.backbones.inputs import InputSpec, Standardise
 from randomset.belief.budget import Budget
 from randomset.errors import LabelError, RandomSetError, RandomSetWarning
@@ -79,8 +80,8 @@ def wrap(
         raise RandomSetError(
             "no validation data given",
             expected="labelled data that the classifier was not trained on",
-            remedy="Pass val=…; a part of the training data would not do, since a classifier is more certain "
-            "of samples that it has seen",
+            remedy="Pass val=…; training data will not do, since a classifier is overconfident on samples "
+            "that it has seen",
         )
     if _is_estimator(classifier):
         train, val = (_with_indices(data, classes_of(classifier)) for data in (train, val))
@@ -99,7 +100,7 @@ def wrap(
     _check_validation(calibration, network.num_classes)
     logger.info("%s", calibration)
     settings: Any = {"kind": reliability, "max_bytes": max_bytes, "ignore_index": ignore_index}
-    with warnings.catch_warnings():  # a trained classifier may know more classes than the data have
+    with warnings.catch_warnings():  # the classifier may have classes that the data do not have
         warnings.filterwarnings("ignore", "no training samples of", RandomSetWarning)
         support = network.fit_reliability(seen, held_out, progress=progress, **settings)
     logger.info("%s", support)
@@ -126,7 +127,7 @@ def _from_module(module: Any, val: Any) -> tuple[Any, Any]:
 
 
 class _Checked:
-    """Labelled batches whose labels are checked against a number of classes; notes the form of the inputs."""
+    """Labelled batches, whose labels are checked; records the specification of the inputs."""
 
     def __init__(self, data: Any, num_classes: int, batch_size: int, ignored: int) -> None:
         self.batches = labelled_batches(data, batch_size)
@@ -176,7 +177,7 @@ def _check_validation(report: CalibrationReport, num_classes: int) -> None:
 
 
 def _names(origin: Any) -> tuple[str, ...] | None:
-    """Return the names of the classes of a classifier of ours, or of a data set such as torchvision's."""
+    """Return the class names of a `Classifier`, or of a data set such as torchvision's."""
     names = getattr(origin, "known_classes" if isinstance(origin, Classifier) else "classes", None)
     named = isinstance(names, (tuple, list)) and names and all(isinstance(name, str) for name in names)
     return tuple(names) if named else None  # type: ignore[arg-type]
@@ -185,7 +186,7 @@ def _names(origin: Any) -> tuple[str, ...] | None:
 def _is_estimator(classifier: Any) -> bool:
     if hasattr(classifier, "predict_random_set"):
         raise RandomSetError(
-            "the estimator predicts random sets already",
+            "the estimator already predicts random sets",
             got=type(classifier).__name__,
             remedy="Fit a RandomSetClassifier, which has its own reliability",
         )
@@ -200,8 +201,8 @@ def _with_indices(data: Any, classes: Any) -> Any:
     where = np.searchsorted(classes, labels).clip(max=len(classes) - 1)
     if (wrong := classes[where] != labels).any():
         raise LabelError(
-            "the labels have a class that the estimator does not know",
+            "unknown class in the labels",
             got=str(labels[wrong][0]),
-            expected=f"one of {', '.join(map(str, classes[:10]))}{' …' * (len(classes) > 10)}",
+            expected=f"one of {listed(classes)}",
         )
     return torch.from_numpy(inputs), torch.from_numpy(where)

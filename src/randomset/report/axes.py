@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from randomset._core.files import replacing
-from randomset.errors import MissingPackageError
+from randomset.errors import optional_package
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -40,10 +40,8 @@ MAX_POINTS = 5000  # more points only hide one another
 
 def need_matplotlib() -> None:
     """Raise an error that names the extra if matplotlib is not installed."""
-    try:
+    with optional_package("matplotlib", "plot"):
         import matplotlib  # noqa: F401
-    except ImportError:
-        raise MissingPackageError("matplotlib", "plot") from None
 
 
 def panels(rows: int, columns: int, size: tuple[float, float], **options: Any) -> tuple[Figure, list[Axes]]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from randomset._core.checks import braces
 from randomset.budgeting.overlap import NEGLIGIBLE
 from randomset.budgeting.reduce import stratified_sample
-from randomset.errors import MissingPackageError, RandomSetError
+from randomset.errors import RandomSetError, optional_package
 from randomset.report.axes import DARK, MAX_POINTS, ORANGE, class_colours, figure_and_axes, shortened
 
 if TYPE_CHECKING:
@@ -165,10 +165,8 @@ def plot_clusters_3d(budgeter: Budgeter) -> Any:
     hides that class.
     """
     _check_fitted(budgeter)
-    try:
+    with optional_package("plotly", "interactive"):
         from plotly import graph_objects as go
-    except ImportError:
-        raise MissingPackageError("plotly", "interactive") from None
     if budgeter.gaussians_.dimensions != 3:
         raise RandomSetError(
             "plot_clusters_3d needs three dimensions",

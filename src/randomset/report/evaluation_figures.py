@@ -44,10 +44,10 @@ __all__ = [
 ]
 
 _NAMES = (
-    *("reliability", "detection_entropy", "detection_credal_width", "densities_entropy"),
-    *("densities_credal_width", "densities_reliability", "confidence", "widths", "intervals", "conformal"),
-    *("noise", "rotation"),
-)
+    "reliability", "detection_entropy", "detection_credal_width", "densities_entropy",
+    "densities_credal_width", "densities_reliability", "confidence", "widths", "intervals", "conformal",
+    "noise", "rotation",
+)  # fmt: skip
 _WIDTH = "credal width"
 
 
@@ -227,7 +227,7 @@ def draw_all(result: Evaluation, folder: str | Path) -> list[Path]:
     figures["confidence"] = plot_against_confidence(result)
     if _WIDTH in scores:
         figures["widths"] = plot_widths_by_class(result)
-    if tested.lower is not None and tested.upper is not None:
+    if tested.lower is not None:
         figures["intervals"] = plot_intervals(result)
     if "conformal" in result:
         figures["conformal"] = plot_conformal(result)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import html
 import json
 import platform
 from collections.abc import Mapping, Sequence
+from html import escape
 from importlib import resources
 from pathlib import Path
 from string import Template
@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 import randomset
-from randomset._core.files import replacing
+from randomset._core.files import write_text
 from randomset.evaluation.comparison import Column, Comparison
 from randomset.evaluation.result import Evaluation, json_safe
 from randomset.evaluation.tables import Table
@@ -35,7 +35,6 @@ __all__ = [
     "Page",
     "charts_of",
     "comparison_report",
-    "escaped",
     "evaluation_report",
     "table_of",
     "write_report",
@@ -117,7 +116,7 @@ def evaluation_report(
         page.section(table.title, table_of(table), table.note)
     if remarks := result.numbers.get("remarks"):
         page.section(
-            "Remarks", "<ul>" + "".join(f"<li>{escaped(remark)}</li>" for remark in remarks) + "</ul>"
+            "Remarks", "<ul>" + "".join(f"<li>{escape(remark)}</li>" for remark in remarks) + "</ul>"
         )
     if "run" in result:
         page.settings(result["run"])
@@ -168,16 +167,14 @@ def comparison_report(
     seeds += " seed" if seeds == "1" else " seeds"
     summary = f'<p class="lead">{len(comparison.results)} methods, {seeds} each.</p>'
     words = words or ["No method leads any measure by more than the spread over seeds."]
-    summary += "".join(f"<p>{escaped(line)}</p>" for line in words)
+    summary += "".join(f"<p>{escape(line)}</p>" for line in words)
     return page.finished(title, summary)
 
 
 def write_report(text: str, path: str | Path) -> Path:
     """Write a page atomically; return its path."""
-    path = Path(path)
-    with replacing(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
-    return path
+    write_text(text, Path(path))
+    return Path(path)
 
 
 def _head(result: Evaluation) -> str:
@@ -193,9 +190,9 @@ def _head(result: Evaluation) -> str:
         cards.append((f"AUROC, {name}", f"{found['scores']['entropy']['auroc']:.3f}"))
     if threshold is not None:
         cards.append(("accuracy on kept inputs", _percent(threshold["accuracy_of_kept"])))
-    items = "".join(f"<li><b>{escaped(value)}</b><span>{escaped(name)}</span></li>" for name, value in cards)
-    rest = "".join(f"<p>{escaped(line)}</p>" for line in result.summary.splitlines())
-    return f'<p class="lead">{escaped(lead)}.</p>{rest}<ul class="cards">{items}</ul>'
+    items = "".join(f"<li><b>{escape(value)}</b><span>{escape(name)}</span></li>" for name, value in cards)
+    rest = "".join(f"<p>{escape(line)}</p>" for line in result.summary.splitlines())
+    return f'<p class="lead">{escape(lead)}.</p>{rest}<ul class="cards">{items}</ul>'
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -218,7 +215,7 @@ class Page:
         """Add a section; `name` is the id of its element."""
         name = name or f"part-{len(self.parts)}"
         self.titles[name] = title
-        self.parts.append(f'<section id="{name}"><h2>{escaped(title)}</h2>{_note(note)}{body}</section>')
+        self.parts.append(f'<section id="{name}"><h2>{escape(title)}</h2>{_note(note)}{body}</section>')
 
     def chart(self, title: str, x: str, y: str, series: Mapping[str, Curve], **more: Any) -> str:
         """Return the placeholder of a chart; `more` are ranges, bars, straight lines and notes on series."""
@@ -235,7 +232,7 @@ class Page:
         }
         self.content["charts"].append(spec)
         number = len(self.content["charts"]) - 1
-        caption = f"<figcaption>{escaped(title)}</figcaption>"
+        caption = f"<figcaption>{escape(title)}</figcaption>"
         return f'<figure data-chart="{number}">{caption}<div class="plot"></div></figure>'
 
     def gallery(self, samples: Sequence[Mapping[str, Any]]) -> str:
@@ -245,11 +242,11 @@ class Page:
 
     def settings(self, settings: Mapping[str, Any]) -> None:
         """Add a section with the settings."""
-        text = escaped(json.dumps(json_safe(settings), indent=1, ensure_ascii=False))
+        text = escape(json.dumps(json_safe(settings), indent=1, ensure_ascii=False))
         self.section("Settings", f"<details><summary>Show all settings</summary><pre>{text}</pre></details>")
 
     def _links(self) -> str:
-        items = "".join(f'<a href="#{name}">{escaped(title)}</a>' for name, title in self.titles.items())
+        items = "".join(f'<a href="#{name}">{escape(title)}</a>' for name, title in self.titles.items())
         return f'<nav aria-label="Sections">{items}</nav>'
 
     def finished(self, title: str, summary: str) -> str:
@@ -257,13 +254,13 @@ class Page:
         folder = resources.files("randomset.report") / "page"
         versions = f"randomset {randomset.__version__}, torch {torch.__version__}"
         return Template((folder / "report.html").read_text("utf-8")).substitute(
-            title=escaped(title),
+            title=escape(title),
             summary=summary + self._links(),
             style=(folder / "report.css").read_text("utf-8"),
             script=(folder / "report.js").read_text("utf-8"),
             body="\n".join(self.parts),
             content=_script_json(self.content),
-            footer=escaped(f"Generated by {versions}, Python {platform.python_version()}."),
+            footer=escape(f"Generated by {versions}, Python {platform.python_version()}."),
         )
 
 
@@ -274,7 +271,7 @@ def charts_of(charts: Sequence[str]) -> str:
 
 def table_of(table: Table, kind: str = "") -> str:
     """Return a table as HTML."""
-    head = "".join(f'<th scope="col">{escaped(name)}</th>' for name in table.columns)
+    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in table.columns)
     rows = "".join(
         "<tr>" + "".join(f"<td>{_cell(cell)}</td>" for cell in row) + "</tr>" for row in table.rows
     )
@@ -286,16 +283,11 @@ def table_of(table: Table, kind: str = "") -> str:
 
 def _cell(text: str) -> str:
     bold = text.startswith("**") and text.endswith("**")
-    return f"<b>{escaped(text[2:-2])}</b>" if bold else escaped(text)
-
-
-def escaped(value: str) -> str:
-    """Escape text for HTML."""
-    return html.escape(value)
+    return f"<b>{escape(text[2:-2])}</b>" if bold else escape(text)
 
 
 def _note(text: str) -> str:
-    return f'<p class="note">{escaped(text)}</p>' if text else ""
+    return f'<p class="note">{escape(text)}</p>' if text else ""
 
 
 def _script_json(content: Any) -> str:

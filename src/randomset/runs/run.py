@@ -242,7 +242,7 @@ def evaluate_run(
     for source in (test, validation, *(ood or {}).values()):
         if not isinstance(source, (str, Path, NoneType)):
             raise RandomSetError(
-                "a run is evaluated on data that can be found again",
+                "a run must be evaluated on data that can be loaded again",
                 got=type(source).__name__,
                 expected="a name or path",
                 remedy="Measure data in memory with rs.evaluate(run.model, …)",

@@ -1,4 +1,4 @@
-"""A collection of runs in one folder, trained and evaluated once, with comparable settings and data."""
+"""A collection of runs in one folder, each trained and evaluated once, with comparable settings and data."""
 
 from __future__ import annotations
 
@@ -72,8 +72,7 @@ class RunStore:
         """Reject stored runs with different settings or, if a fingerprint is given, different data."""
         for config in configs:
             check_settings(self.run(config), config)
-        if contents is not None:
-            for config in configs:
+            if contents is not None:
                 check_data(self.run(config), config, contents)
 
     # -- training -------------------------------------------------------------------------------
@@ -157,8 +156,8 @@ class RunStore:
             draw: saves the figures of an evaluation to a folder, such as `randomset.report.draw_all`.
         """
         folder, figures = run.folder / MEASURED, draw is not None
-        mark: dict[str, Any] = {"contents": dict(contents), "ood": dict(ood), "ood_samples": ood_samples}
-        mark |= {"seed": seed, "model": run.digest()}
+        options: dict[str, Any] = {"ood": dict(ood), "ood_samples": ood_samples, "seed": seed}
+        mark = {"contents": dict(contents), "model": run.digest(), **options}
         try:
             stored = read_document(folder / "measured.json", _MEASURED, 1, "the measurement")
             if {**stored, **mark} == stored and (stored["figures"] or not figures):
@@ -168,7 +167,6 @@ class RunStore:
         except (OSError, ValueError, KeyError, TypeError, RecursionError):  # FileFormatError is a ValueError
             pass
         logger.info(f"Measuring {run.folder} …")
-        options: dict[str, Any] = {"ood": ood, "ood_samples": ood_samples, "seed": seed}
         result = evaluate_run(run, **options, sweeps=False, out=folder).result
         if draw is not None:
             draw(result, folder / "figures")
@@ -253,7 +251,7 @@ def check_settings(run: Run, config: TrainConfig) -> None:
 
 
 def check_data(run: Run, config: TrainConfig, contents: str) -> None:
-    """Reject a stored run whose training data had another fingerprint."""
+    """Reject a stored run whose training data had a different fingerprint."""
     if config.size is not None or config.weights != "none" or config.backbone.startswith("hf:"):
         return  # the fingerprint of a run is of resized images or tokens, which training itself compares
     try:
@@ -295,7 +293,7 @@ def fingerprints(config: TrainConfig, ood: Mapping[str, str]) -> dict[str, str]:
             alike = unknown.inputs.shape[1:] == data.inputs.shape[1:]
         if not alike:
             raise ShapeError(
-                "the unknown data are of another kind than the training data",
+                "the unknown data are of a different kind than the training data",
                 got=repr(unknown),
                 expected=f"the kind of {data!r}",
             )

@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from randomset._core.checks import is_number
-from randomset._core.files import check_writable, replacing, write_document
-from randomset._core.torchvision import import_torchvision_first
+from randomset._core.files import check_writable, write_document, write_text
+from randomset._core.torchvision import import_lightning
 from randomset.backbones.hugging_face import load_tokenizer, max_tokens, tokenize
 from randomset.backbones.inputs import InputSpec, convert_images
 from randomset.backbones.registry import check_name, default_image_size
 from randomset.belief.budget import Budget
 from randomset.data.sources import Source, load_source
 from randomset.data.splits import Parts
-from randomset.errors import MissingPackageError, RandomSetError, RandomSetWarning, WriteError
+from randomset.errors import RandomSetError, RandomSetWarning, WriteError
 from randomset.models import load as load_model
 from randomset.models.base import Classifier
 from randomset.models.prediction import Prediction, Threshold, calibration_error
@@ -47,17 +47,15 @@ def train_run(
     base: Path | None = None,
 ) -> None:
     """Implement `Run.train`, with the same arguments: train, store and test a model in the folder `out`."""
-    import_torchvision_first()
-    try:
-        import lightning  # noqa: F401  (fail before the data are read)
-    except ImportError:
-        raise MissingPackageError("lightning", "train") from None
+    import_lightning()  # fail before the data are read
     if ":" in config.backbone:  # likewise
         check_name(config.backbone)
     if config.weights != "none" and config.size is None:
         config = dataclasses.replace(config, size=default_image_size(config.backbone))
     options: dict[str, Any] = {
-        **{"label": config.label_column, "text": config.text_column, "strict": strict},
+        "label": config.label_column,
+        "text": config.text_column,
+        "strict": strict,
         "size": None if config.size is None else (config.size, config.size),
     }
     data = load_source(config.source, **options)
@@ -116,7 +114,7 @@ def finish_run(
         if len(entropy) < MIN_VALIDATION:
             warnings.warn(
                 f"the threshold between known and unknown inputs was chosen on {len(entropy)} validation "
-                f"samples, fewer than {MIN_VALIDATION}: it is hardly reliable. Hold out more: --validation",
+                f"samples, fewer than {MIN_VALIDATION}: it may be inaccurate. Hold out more: --validation",
                 RandomSetWarning,
                 stacklevel=2,
             )
@@ -159,8 +157,8 @@ def clock(out: Path, resume: bool) -> Iterator[list[float]]:
         yield spent
     finally:
         spent.append(time.perf_counter() - start)
-        with suppress(WriteError), replacing(out / "seconds.json") as temporary:
-            temporary.write_text(json.dumps(sum(spent)) + "\n", encoding="utf-8")
+        with suppress(WriteError):
+            write_text(json.dumps(sum(spent)) + "\n", out / "seconds.json")
 
 
 def seconds_of(run: Path) -> float | None:
@@ -189,7 +187,7 @@ def _tokenizer(config: TrainConfig, out: Path) -> Callable[[Source], Source]:
     library, _, name = config.backbone.partition(":")
     if library != "hf" or not name:
         raise RandomSetError(
-            "texts need a text encoder as backbone",
+            "texts require a text encoder as the backbone",
             got=f"--backbone {config.backbone}",
             remedy="Name a Hugging Face model, or a folder with one: --backbone hf:MODEL",
         )

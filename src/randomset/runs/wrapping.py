@@ -1,4 +1,4 @@
-"""Wrapping of a trained classifier as a random-set classifier, stored in a run folder."""
+"""Wrapping a trained classifier as a random-set classifier, in a run folder."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from randomset._core.checks import listed
 from randomset._core.files import check_writable, expanded
 from randomset.backbones.inputs import InputSpec, Standardise
 from randomset.backbones.registry import check_name, classifier_from_library, default_image_size
@@ -28,7 +29,7 @@ from randomset.models.storage import WEIGHTS
 from randomset.runs.data import TOKENIZER, NetworkInputs
 from randomset.runs.training import cleanup, clock, finish_run, stored_tokenizer
 from randomset.training.config import TrainConfig
-from randomset.training.preparation import spec_for
+from randomset.training.preparation import log_pretrained_inputs, spec_for
 
 __all__ = ["wrap_run"]
 
@@ -55,69 +56,41 @@ def wrap_run(
             "a wrapped classifier needs a reliability", got="none", expected="auto, neighbours or gaussians"
         )
     with cleanup(out, resume=False):
+        model = _classifier(base, source, weights, size, out)
+        folder = out if isinstance(base, str) else base  # the one with the tokenizer
+        load = NetworkInputs(model, folder, strict, text_column)
         columns = {"label_column": label_column, "text_column": text_column}
-        _wrap_into(out, base, source, reliability, weights, size, columns, strict, split)
-
-
-def _wrap_into(
-    out: Path,
-    base: Path | str,
-    source: str | None,
-    reliability: str,
-    weights: str | os.PathLike[str],
-    size: int | None,
-    columns: dict[str, str | None],
-    strict: bool,
-    split: dict[str, Any],
-) -> None:
-    if isinstance(base, str):
-        if source is None:
-            raise RandomSetError("no source was given", got=base, expected="labelled images or texts")
-        folder = out  # which has the tokenizer
-        model: Classifier = _from_library(base, weights, size, out)
-    elif weights != "default" or size is not None:
-        raise RandomSetError(
-            "weights and size are those of a network by name",
-            got=f"{base} with {f'weights {weights}' if weights != 'default' else f'size {size}'}",
-            expected="torchvision:MODEL, timm:MODEL or hf:MODEL",
+        load.config = {**load.config, **{name: text for name, text in columns.items() if text is not None}}
+        config = _config(load.config, source, reliability, split)
+        split_file = None if isinstance(base, str) else base / "split.json"
+        own = config.source == load.config.get("source") and (folder / "split.json").exists()
+        if own and split:
+            raise RandomSetError(
+                "the classifier's run keeps its own split",
+                got=", ".join(f"{name} {value}" for name, value in split.items()),
+                remedy="Omit these options, or name other data",
+            )
+        data = _aligned(load(config.source, "train"), model)
+        parts = Parts.match(folder / "split.json", data)[0] if own else _new_parts(split_file, data, config)
+        check_writable(out / "config.json")
+        config.save(out / "config.json")
+        parts.save(out / "split.json", data)
+        if folder != out and (folder / TOKENIZER).is_dir():
+            shutil.copytree(folder / TOKENIZER, out / TOKENIZER, dirs_exist_ok=True)
+        separate = parts.test is None
+        tested = _aligned(load(config.source, "test"), model) if separate else parts.test_data(data)
+        logger.info(
+            f"{data.name}: {len(parts.train)} samples to take features from, {len(parts.validation)} to "
+            f"validate, {len(parts.calibration)} to calibrate conformal sets, {len(tested)} to test on."
         )
-    else:
-        model, folder = load_model(base), base
-    load = NetworkInputs(model, folder, strict, columns["text_column"])
-    load.config = {**load.config, **{name: text for name, text in columns.items() if text is not None}}
-    config = _config(load.config, source, reliability, split)
-    split_file = None if isinstance(base, str) else base / "split.json"
-    own = config.source == load.config.get("source") and split_file is not None and split_file.exists()
-    if own and split:
-        raise RandomSetError(
-            "the classifier's run keeps its own split",
-            got=", ".join(f"{name} {value}" for name, value in split.items()),
-            remedy="Omit these options, or name other data",
-        )
-    data = _aligned(load(config.source, "train"), model)
-    if own and split_file is not None:
-        parts = Parts.match(split_file, data)[0]
-    else:
-        parts = _new_parts(split_file, data, config)
-    check_writable(out / "config.json")
-    config.save(out / "config.json")
-    parts.save(out / "split.json", data)
-    if folder != out and (folder / TOKENIZER).is_dir():
-        shutil.copytree(folder / TOKENIZER, out / TOKENIZER, dirs_exist_ok=True)
-    separate = parts.test is None
-    tested = _aligned(load(config.source, "test"), model) if separate else parts.test_data(data)
-    logger.info(
-        f"{data.name}: {len(parts.train)} samples to take features from, {len(parts.validation)} to "
-        f"validate, {len(parts.calibration)} to calibrate conformal sets, {len(tested)} to test on."
-    )
-    with clock(out, resume=False) as seconds:
-        seconds.append(float(model.notes.get("seconds", 0.0)))
-        train, val = (_Batches(data, rows, model.input_spec) for rows in (parts.train, parts.validation))
-        network = wrap(model, train, val, classes=data.classes, reliability=reliability)
-    if model.input_spec is None:
-        network.notes = spec_for(network.preprocess, InputSpec.of(data.inputs, data.classes)).to_notes()
-    network.notes["seconds"] = sum(seconds)
-    finish_run(network, config, data, parts, tested, out)
+        with clock(out, resume=False) as seconds:
+            seconds.append(float(model.notes.get("seconds", 0.0)))
+            train, val = (_Batches(data, rows, model.input_spec) for rows in (parts.train, parts.validation))
+            network = wrap(model, train, val, classes=data.classes, reliability=reliability)
+        if model.input_spec is None:
+            network.notes = spec_for(network.preprocess, InputSpec.of(data.inputs, data.classes)).to_notes()
+        network.notes["seconds"] = sum(seconds)
+        finish_run(network, config, data, parts, tested, out)
 
 
 def _located(given: str | os.PathLike[str], out: Path) -> Path | str:
@@ -134,7 +107,7 @@ def _located(given: str | os.PathLike[str], out: Path) -> Path | str:
         )
     if base.is_file() and base.suffix != ".safetensors":
         raise FileFormatError(
-            "a file of weights does not say which network they belong to",
+            "a file of weights does not identify its network",
             got=str(base),
             expected="a run folder, or a network by name",
             remedy=f"Name the network: randomset wrap torchvision:MODEL SOURCE --weights {base}",
@@ -150,8 +123,25 @@ def _located(given: str | os.PathLike[str], out: Path) -> Path | str:
     return f"hf:{base}" if _is_hugging_face(base) else base
 
 
+def _classifier(
+    base: Path | str, source: str | None, weights: str | os.PathLike[str], size: int | None, out: Path
+) -> Classifier:
+    """Load the classifier of a folder, or build another library's by name."""
+    if isinstance(base, str):
+        if source is None:
+            raise RandomSetError("no source was given", got=base, expected="labelled images or texts")
+        return _from_library(base, weights, size, out)
+    if weights != "default" or size is not None:
+        raise RandomSetError(
+            "weights and size apply to a network given by name",
+            got=f"{base} with {f'weights {weights}' if weights != 'default' else f'size {size}'}",
+            expected="torchvision:MODEL, timm:MODEL or hf:MODEL",
+        )
+    return load_model(base)
+
+
 def _is_hugging_face(folder: Path) -> bool:
-    """Return whether a folder is a model as Hugging Face keeps it, and no run."""
+    """Return whether a folder is a Hugging Face model, not a run."""
     try:
         return "model_type" in json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError, TypeError, RecursionError):
@@ -166,14 +156,12 @@ def _from_library(name: str, weights: str | os.PathLike[str], size: int | None, 
     inputs, outputs = backbone.pretrained_inputs, layer.out_features
     if outputs < 2:
         raise RandomSetError("the classifier has a single output", got=name, expected="one for each class")
+    preprocess = None
     if inputs is None:
-        preprocess, spec = (
-            None,
-            InputSpec((stored_tokenizer(name.partition(":")[2], 256, out)[1],), tokens=True),
-        )
+        length = stored_tokenizer(name.partition(":")[2], 256, out)[1]
+        spec = InputSpec((length,), tokens=True)
     else:
-        if inputs.remark:
-            logger.info(f"The weights: {inputs.remark}.")
+        log_pretrained_inputs(backbone)
         preprocess = Standardise(inputs.mean, inputs.std)
         spec = InputSpec((len(inputs.mean), inputs.size, inputs.size), largest=1.0)
     model = Softmax(backbone, classes or outputs, preprocess=preprocess)
@@ -200,29 +188,28 @@ def _config(base: dict[str, Any], source: str | None, reliability: str, split: d
 
 
 def _aligned(data: Source, model: Classifier) -> Source:
-    """Number the labels as the classifier does."""
+    """Return data whose labels are numbered as the classifier's outputs."""
     if model.known_classes:
         return data.aligned(model.known_classes)
     if len(data.classes) != model.num_classes:
         raise LabelError(
             "the classifier and the data have different numbers of classes",
-            got=f"{len(data.classes)} in {data.name}: {', '.join(data.classes[:5])}"
-            + " …" * (len(data.classes) > 5),
+            got=f"{len(data.classes)} in {data.name}: {listed(data.classes, 5)}",
             expected=f"{model.num_classes}, the outputs of the classifier",
         )
     return data
 
 
 def _new_parts(split: Path | None, data: Source, config: TrainConfig) -> Parts:
-    """Split data that are not the classifier's own; none that it was trained on is held out."""
+    """Split data that are not the classifier's own, holding out no sample that it was trained on."""
     rows = torch.arange(len(data))
     if split is not None and split.exists():
         numbered = dataclasses.replace(data, rows=tuple(rows.tolist()))
         rows = torch.tensor(unseen(split, numbered).rows)
     else:
         logger.warning(
-            f"{'A network by name' if split is None else split.parent} does not record which samples the "
-            "classifier was trained on: the samples that are held out here must not be among them."
+            f"{'A network given by name' if split is None else split.parent} does not record which samples "
+            "the classifier was trained on: make sure that the samples held out here are not among them."
         )
     shares = (config.validation, config.calibration, config.test)
     fresh = data if len(rows) == len(data) else data.part(rows)

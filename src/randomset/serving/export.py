@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 import randomset
 from randomset._core.files import replacing
-from randomset.errors import FileFormatError, MissingPackageError, RandomSetError
+from randomset.errors import FileFormatError, RandomSetError, first_line, optional_package
 from randomset.models.prediction import Threshold
 from randomset.models.random_set import RandomSetNetwork
 
@@ -114,10 +114,8 @@ def export_onnx(deployed: Deployed, example: Tensor, path: str | Path) -> float 
     Returns:
         The largest difference between onnxruntime and torch, or None if onnxruntime is not installed.
     """
-    try:
+    with optional_package("onnxscript", "onnx"):
         import onnxscript  # noqa: F401  # requires onnx
-    except ImportError:
-        raise MissingPackageError("onnxscript", "onnx") from None
     path = Path(path)
     with _silenced(deployed, example) as expected:
         program = torch.onnx.export(
@@ -185,8 +183,8 @@ def _silenced(deployed: Deployed, example: Tensor) -> Iterator[dict[str, Tensor]
         except Exception as error:
             raise RandomSetError(
                 "the network cannot be exported",
-                got=f"{type(error).__name__}: {str(error).strip().splitlines()[0][:200]}",
-                remedy="The backbone's forward must not depend on the values of tensors",
+                got=f"{type(error).__name__}: {first_line(error)[:200]}",
+                remedy="The backbone's forward must not branch on the values of tensors",
             ) from error
         finally:
             logging.getLogger("torch.onnx").setLevel(level)

@@ -21,16 +21,16 @@ import randomset
 from randomset._core.batches import pixels_from_pil
 from randomset._core.files import read_document
 from randomset.backbones.hugging_face import load_tokenizer, tokenize
-from randomset.errors import FileFormatError, MissingPackageError, RandomSetError, ShapeError
+from randomset.errors import FileFormatError, RandomSetError, ShapeError, first_line, optional_package
 from randomset.models import load as load_model
 from randomset.models.prediction import Threshold
 from randomset.models.reliability import Reliability
+from randomset.runs.data import TOKENIZER
 from randomset.serving.answers import Answers
 
 __all__ = ["Answer", "Limits", "ServedModel", "TooLarge"]
 
 _FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF")  # other decoders of Pillow are less maintained
-_TOKENIZER = "tokenizer"
 _TOTAL = 4  # total pixels of all images in a request, in units of the limit for one image
 _NUMBER = 24  # bytes of a number in JSON, at most
 
@@ -82,7 +82,7 @@ class ServedModel:
         self.largest = spec.largest or 1.0
         self.tokens = spec.shape[0] if spec.tokens else 0
         if spec.tokens:
-            self.tokenizer = load_tokenizer(run / _TOKENIZER)
+            self.tokenizer = load_tokenizer(run / TOKENIZER)
         if self.kind == "images":
             _configure_pillow(self.limits.pixels)
         self.warm()
@@ -169,10 +169,8 @@ class ServedModel:
     @contextmanager
     def _opened(self, number: int, content: bytes) -> Iterator[Any]:
         """Open an image file; report errors, also those while it is decoded, as errors of the request."""
-        try:
+        with optional_package("pillow", "serve"):
             from PIL import Image
-        except ImportError:
-            raise MissingPackageError("pillow", "serve") from None
         name = f"file {number + 1}"
         try:
             with Image.open(io.BytesIO(content), formats=_FORMATS) as picture:
@@ -182,7 +180,7 @@ class ServedModel:
         except (MemoryError, Image.DecompressionBombError):
             raise TooLarge("an image is too large", got=name) from None
         except Exception as error:  # Pillow's decoders raise many kinds on broken files
-            cause = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
+            cause = first_line(error)[:120]
             cause = "not an image" if "cannot identify" in cause else cause
             expected = ", ".join(_FORMATS)
             raise ShapeError("cannot read an image", got=f"{name}: {cause}", expected=expected) from None

@@ -1,4 +1,4 @@
-"""Imbalanced classes: their weights in the loss, balanced epochs, and a warning about rare ones."""
+"""Imbalanced classes: weights in the loss, balanced sampling, and a warning about rare classes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from randomset._core.checks import is_number
+from randomset._core.checks import is_number, listed
 from randomset.errors import LabelError, RandomSetError, RandomSetWarning
 from randomset.training.loaders import EpochLoader, labels_of
 
@@ -38,7 +38,7 @@ _RARE = 10
 """Classes with fewer training samples are rare: hardly any is left to validate or calibrate on."""
 
 _USUAL = 20
-"""Where classes have fewer samples on average, users know that they are few."""
+"""If classes have fewer samples on average, users need not be told that some are rare."""
 
 
 def checked_class_weight(value: ClassWeight) -> ClassWeight:
@@ -51,15 +51,15 @@ def checked_class_weight(value: ClassWeight) -> ClassWeight:
         return value
     if isinstance(value, (Tensor, np.ndarray)):
         value = value.tolist()
-    expected = '"balanced", a mapping of class names to weights, or a list of weights'
-    if isinstance(value, str) or not isinstance(value, (Mapping, Sequence)) or not value:
-        raise RandomSetError("invalid class_weight", got=repr(value), expected=expected)
-    items: list[Any] = list(value.items() if isinstance(value, Mapping) else value)
-    named = [item for item in items if isinstance(item, (tuple, list))]
-    if named and not all(
-        isinstance(i, (tuple, list)) and len(i) == 2 and isinstance(i[0], str) for i in items
-    ):
-        raise RandomSetError("invalid class_weight", got=repr(value), expected=expected)
+    listed = isinstance(value, (Mapping, Sequence)) and not isinstance(value, str)
+    items: list[Any] = list(value.items() if isinstance(value, Mapping) else value) if listed else []
+    named = any(isinstance(item, (tuple, list)) for item in items)
+    if not items or (named and not all(map(_is_pair, items))):
+        raise RandomSetError(
+            "invalid class_weight",
+            got=repr(value),
+            expected='"balanced", a mapping of class names to weights, or a list of weights',
+        )
     for item in items:
         name, weight = item if named else ("", item)
         if not is_number(weight):
@@ -70,12 +70,16 @@ def checked_class_weight(value: ClassWeight) -> ClassWeight:
     if named:
         pairs = tuple((name, float(weight)) for name, weight in items)
         if len({name for name, _ in pairs}) < len(pairs):
-            raise RandomSetError("a class has two weights", got=", ".join(name for name, _ in pairs))
+            raise RandomSetError("duplicate class in class_weight", got=", ".join(name for name, _ in pairs))
         return pairs
     numbers = tuple(float(weight) for weight in items)
     if not any(numbers):
         raise RandomSetError("all class weights are zero", got=repr(numbers))
     return numbers
+
+
+def _is_pair(item: Any) -> bool:
+    return isinstance(item, (tuple, list)) and len(item) == 2 and isinstance(item[0], str)
 
 
 def class_weight_by_index(value: ClassWeight, classes: Sequence[str]) -> ClassWeight:
@@ -91,8 +95,9 @@ def class_weight_by_index(value: ClassWeight, classes: Sequence[str]) -> ClassWe
         return value
     given: dict[str, float] = dict(value)  # type: ignore[arg-type]
     if unknown := [name for name in given if name not in classes]:
-        shown = ", ".join(classes[:10]) + ", …" * (len(classes) > 10)
-        raise LabelError("unknown class in class_weight", got=unknown[0], expected=f"one of {shown}")
+        raise LabelError(
+            "unknown class in class_weight", got=unknown[0], expected=f"one of {listed(classes)}"
+        )
     return checked_class_weight([given.get(name, 1.0) for name in classes])
 
 
@@ -164,7 +169,7 @@ def weights_by_class(labels: Any, weights: Tensor) -> Tensor:
     alone = isinstance(labels, Tensor) and labels.dim() == 1
     if not alone and (not isinstance(labels, Tensor) or labels.shape[1:] != weights.shape):
         raise LabelError(
-            "class_weight needs labels of classes",
+            "class_weight requires class labels",
             got=f"labels of shape {tuple(labels.shape)}" if isinstance(labels, Tensor) else labels,
             expected=f"class indices, or one column for each of the {len(weights)} classes",
         )
@@ -175,7 +180,7 @@ def weights_by_class(labels: Any, weights: Tensor) -> Tensor:
 
 
 def check_loss(plan: Recipe, loss: nn.Module) -> None:
-    """Raise if the recipe needs weights of samples that the loss does not take, or has already."""
+    """Raise if the loss does not accept the sample weights that the recipe needs, or has class weights."""
     needs = (
         "class_weight" if plan.class_weight is not None else "mixup" if "mixup" in plan.augmentations else ""
     )
@@ -183,7 +188,7 @@ def check_loss(plan: Recipe, loss: nn.Module) -> None:
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     if needs and len(positional) < 3 and not any(p.kind == p.VAR_POSITIONAL for p in parameters):
         raise RandomSetError(
-            f"this loss takes no sample weights, which {needs} needs",
+            f"this loss does not accept sample weights, which {needs} requires",
             got=type(loss).__name__,
             expected="a loss that is called with (outputs, labels, weight)",
             remedy="Instead of nn.CrossEntropyLoss, use randomset.models.CrossEntropy",
@@ -211,24 +216,24 @@ def _check_present(counts: Tensor, classes: Sequence[str], option: str) -> None:
     if missing:
         raise LabelError(
             f'{option}="balanced" needs training samples of every class',
-            got=f"none of {', '.join(missing[:5])}{', …' * (len(missing) > 5)}",
+            got=f"none of {listed(missing, 5)}",
             remedy="Add samples of these classes, or leave them out of the classes",
         )
 
 
 def warn_of_rare_classes(counts: Tensor, classes: Sequence[str]) -> None:
-    """Warn of classes with fewer than 10 training samples, unless most classes have few."""
+    """Warn about classes with fewer than 10 training samples, unless most classes have few."""
     rare = [
         (round(number), name) for name, number in zip(classes, counts.tolist(), strict=True) if number < _RARE
     ]
     if not rare or counts.mean() < _USUAL:
         return
-    shown = ", ".join(f"{name} ({number})" for number, name in sorted(rare)[:5])
+    shown = listed([f"{name} ({number})" for number, name in sorted(rare)], 5)
     have = "has" if len(rare) == 1 else "have"
     warnings.warn(
-        f"{len(rare)} of {len(counts)} classes {have} fewer than {_RARE} training samples: {shown}"
-        f"{', …' * (len(rare) > 5)}. Predictions of them are hardly reliable: collect more samples, or merge "
-        'classes; class_weight="balanced" or sampling="balanced" gives rare classes more weight',
+        f"{len(rare)} of {len(counts)} classes {have} fewer than {_RARE} training samples: {shown}. "
+        "They are likely to be predicted poorly: collect more samples, or merge classes; "
+        'class_weight="balanced" or sampling="balanced" gives rare classes more weight',
         RandomSetWarning,
         stacklevel=5,
     )

@@ -7,6 +7,7 @@ import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from types import NoneType
 from typing import Any, Literal
 
 import randomset
@@ -80,8 +81,8 @@ class TrainConfig:
         "fast", since a softmax head at the higher rate can destroy the backbone. Without a batch size, small
         data sets are split into about twenty batches. Pretrained weights that are not frozen are trained at
         a tenth of the fast recipe's learning rate, the new head at the full rate; so are backbones with
-        "speed", unless `from_scratch`. "speed" smooths no labels of random-set networks: that did not make
-        them more accurate, but worse at detecting unknown inputs.
+        "speed", unless `from_scratch`. With "speed", the labels of random-set networks are not
+        smoothed: smoothing did not improve accuracy and impaired the detection of unknown inputs.
         """
         name = self.recipe
         if name == "fast-head" and (plain or not classifier_class(self.method).chooses_sets):
@@ -177,21 +178,18 @@ class TrainConfig:
                 got="freeze without weights",
                 remedy='Pass weights="default", or a file',
             )
-        if (
-            self.freeze
-            and self.augment is not None
-            and (images := check_augmentation(self.augment) - {"mixup"})
-        ):
+        on_images = check_augmentation("none" if self.augment is None else self.augment) - {"mixup"}
+        if self.freeze and on_images:
             raise RandomSetError(
                 "the features of a frozen backbone are computed once, so images cannot be augmented",
-                got=f"freeze with the augmentation {'+'.join(sorted(images))}",
+                got=f"freeze with the augmentation {'+'.join(sorted(on_images))}",
                 expected="mixup, which mixes features, or none",
             )
         if self.keep not in ("last", "best"):
             raise RandomSetError("unknown value for keep", got=self.keep, expected="'last' or 'best'")
         if self.keep == "best" and not self.validation:
             raise RandomSetError(
-                "the best epoch is found on validation data", got="keep best with validation 0"
+                "keeping the best epoch requires validation data", got="keep best with validation 0"
             )
         if self.freeze and self.recipe == "text" and self.learning_rate is None:
             raise RandomSetError(
@@ -199,19 +197,12 @@ class TrainConfig:
                 got="freeze with the recipe text",
                 remedy="Omit the recipe, or pass a learning rate",
             )
-        for name in (
-            "source",
-            "backbone",
-            "reducer",
-            "reliability",
-            "recipe",
-            "weights",
-            "label_column",
-            "text_column",
-        ):
-            value = getattr(self, name)
-            if not isinstance(value, str) and (value is not None or not name.endswith("_column")):
-                raise RandomSetError(f"{name} must be a string", got=value)
+        for name in ("source", "backbone", "reducer", "reliability", "recipe", "weights"):
+            if not isinstance(getattr(self, name), str):
+                raise RandomSetError(f"{name} must be a string", got=repr(getattr(self, name)))
+        for name in ("label_column", "text_column"):
+            if not isinstance(getattr(self, name), (str, NoneType)):
+                raise RandomSetError(f"{name} must be a string or None", got=getattr(self, name))
         for name in ("freeze", "mirror", "from_scratch"):
             if not isinstance(getattr(self, name), bool):
                 raise RandomSetError(f"{name} must be true or false", got=getattr(self, name))
@@ -246,7 +237,7 @@ class TrainConfig:
 
 
 def _current(fields: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields of a stored configuration as they are called now.
+    """Translate the fields of a stored configuration to their current names.
 
     Earlier versions trained random-set networks from scratch, or after a plain network with as many epochs.
     """

@@ -1,4 +1,4 @@
-"""Training on Lightning: the module that it trains."""
+"""The Lightning module that trains a network."""
 
 from __future__ import annotations
 
@@ -88,7 +88,9 @@ class Engine(lightning.LightningModule):
             labels = torch.cat((labels, labels[others]))
             both = torch.cat((shares, 1 - shares))
             weight = both if weight is None else both * torch.cat((weight, weight[others]))
-        weight = self._weighted_by_class(labels, weight)
+        if self.class_weights is not None:
+            by_class = weights_by_class(labels, self.class_weights)
+            weight = by_class if weight is None else weight * by_class
         labels = self._smoothed(labels, outputs)
         value = self.loss(returned, labels) if weight is None else self.loss(returned, labels, weight)
         self.first_loss = value.detach() if self.first_loss is None else self.first_loss
@@ -115,14 +117,6 @@ class Engine(lightning.LightningModule):
             inputs = augmented(inputs, names, self.recipe.shift or SHIFT)
         return mixed(inputs) if "mixup" in names else (inputs, None, none)
 
-    def _weighted_by_class(self, labels: Any, weight: Tensor | None) -> Tensor | None:
-        """Multiply sample weights by class weights."""
-        by_class = self.class_weights
-        if by_class is None:
-            return weight
-        each = weights_by_class(labels, by_class)
-        return each if weight is None else each * weight
-
     def _smoothed(self, labels: Any, outputs: Tensor) -> Any:
         """Replace class indices by class probabilities if the recipe smooths labels."""
         share = self.recipe.label_smoothing
@@ -130,7 +124,7 @@ class Engine(lightning.LightningModule):
             return labels
         if (labels == self.ignored).any():
             raise LabelError(
-                "labels that are ignored cannot be smoothed",
+                "ignored labels cannot be smoothed",
                 got=f"the label {self.ignored}",
                 remedy="Omit these samples, or use a recipe with label_smoothing=0",
             )

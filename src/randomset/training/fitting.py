@@ -6,6 +6,8 @@ import logging
 import os
 import signal
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,14 +16,8 @@ from torch import nn
 
 from randomset._core.batches import on_terminal, usual_workers
 from randomset._core.files import locks_out_folder
-from randomset._core.torchvision import import_torchvision_first, torchvision
-from randomset.errors import (
-    FileFormatError,
-    LabelError,
-    MissingPackageError,
-    RandomSetError,
-    RandomSetWarning,
-)
+from randomset._core.torchvision import import_lightning, torchvision
+from randomset.errors import FileFormatError, LabelError, RandomSetError, RandomSetWarning
 from randomset.models.base import Classifier
 from randomset.models.reliability import MIN_VALIDATION, check_reliability
 from randomset.models.reliability_fitting import ReliabilityReport
@@ -97,8 +93,8 @@ def fit(
         loss: a module called with (outputs, labels); by default, the network's own.
         batch_size: samples per step over all processes, for data sets; by default, the recipe's.
         learning_rate: the maximum learning rate; by default, the recipe's.
-        seed: seed of the data order, dropout and augmentation. The network brings its initial weights: seed
-            torch before building it.
+        seed: seed of the data order, dropout and augmentation. For reproducible initial weights, seed torch
+            before building the network.
         out: a run folder for metrics.csv, checkpoints and TensorBoard's logs, locked against other processes.
             Without it, nothing is written.
         resume: whether to resume from the run folder's last checkpoint, or the path of another one. If the
@@ -123,21 +119,12 @@ def fit(
         precision: a precision by its name in Lightning; by default mixed, where the device supports it.
         trainer_options: further arguments of `lightning.Trainer`: devices, strategy, logger, callbacks, …
     """
-    import_torchvision_first()
-    try:
-        import lightning
-    except ImportError:
-        raise MissingPackageError("lightning", "train") from None
-    from randomset.training.checkpoints import RunCheckpoints, Stopped
+    lightning = import_lightning()
+    from randomset.training.checkpoints import RunCheckpoints
     from randomset.training.engine import Engine
 
-    changes: dict[str, Any] = {
-        "class_weight": class_weight,
-        "sampling": sampling,
-        "augment": augment,
-        "ema": ema,
-    }
-    changes |= {"epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate}
+    changes: dict[str, Any] = {"epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate}
+    changes |= {"class_weight": class_weight, "sampling": sampling, "augment": augment, "ema": ema}
     plan = Recipe.named(recipe, **changes)
     if "randaugment" in plan.augmentations:
         torchvision()  # fail early
@@ -149,7 +136,8 @@ def fit(
                 remedy="Pass one, such as loss=nn.CrossEntropyLoss()",
             )
         loss = network.default_loss()  # type: ignore[operator]
-    insists = check_reliability(reliability) not in ("auto", "none")
+    reliability = check_reliability(reliability)
+    insists = reliability not in ("auto", "none")
     if insists and not hasattr(network, "fit_reliability"):
         raise RandomSetError(
             "only random-set networks have a reliability", got=f"{type(network).__name__}, {reliability}"
@@ -175,8 +163,9 @@ def fit(
     before = {name: getattr(network, name) for name in fitted if getattr(network, name, None) is not None}
     for name in before:
         setattr(network, name, None)
+    device = next((p.device for p in network.parameters()), torch.device("cpu"))
     try:
-        engine = Engine(network, loss.to(_device_of(network)), plan, seed, weights)
+        engine = Engine(network, loss.to(device), plan, seed, weights)
         engine.earlier = [] if earlier is None else earlier.history
         checkpoint = None if checkpoints is None else find_checkpoint(checkpoints, resume, engine, loader)
     except RandomSetError:
@@ -191,6 +180,7 @@ def fit(
 
     callbacks = trainer_options.pop("callbacks", None) or []
     callbacks = list(callbacks) if isinstance(callbacks, (list, tuple)) else [callbacks]
+    keeper: Any = None
     if checkpoints is not None:
         keeper = RunCheckpoints(
             checkpoints,
@@ -201,7 +191,6 @@ def fit(
             from_previous=start is not None and start.resolve() == (checkpoints / "previous.ckpt").resolve(),
         )
         callbacks.append(keeper)
-    device = _device_of(network)
     options = {
         "accelerator": "auto",
         "logger": loggers(folder, trainer_options.pop("logger", None)),
@@ -219,49 +208,36 @@ def fit(
         network.train()
         trainer = lightning.Trainer(max_epochs=plan.epochs, callbacks=callbacks, **options)
         try:
-            trainer.fit(engine, **data, ckpt_path=start, weights_only=True)
-        except Stopped:
-            raise _stopped(keeper.received, keeper.folder / "last.ckpt", folder) from None
-        except SystemExit as end:
-            if isinstance(end.__context__, KeyboardInterrupt):  # Lightning converts Ctrl-C to SystemExit
-                raise KeyboardInterrupt from None
-            raise
-        except Exception as error:
-            if start is None or keeper.begun or isinstance(error, RandomSetError):
-                raise
-            raise FileFormatError(  # not caught by our own checks
-                "cannot resume from the checkpoint", got=f"{start}: {error!r:.200}"
-            ) from error
+            with _translated_errors(keeper, start):
+                trainer.fit(engine, **data, ckpt_path=start, weights_only=True)
         finally:
             network.to(device).eval()
     if keep == "best" and checkpoints is not None and (checkpoints / "best.ckpt").exists():
         engine.load_state_dict(checked_checkpoint(checkpoints / "best.ckpt", engine)["state_dict"])
     engine.adopt_average()
     history = engine.history or (resumed["history"] if resumed else [])
-    wanted = getattr(network, "bounded", False) if calibrated is None else calibrated
-    calibration = None
-    if wanted and validated:
+    calibration, support = None, None
+    if validated:
         held_out = data["val_dataloaders"] if val is not None else train.val_dataloader()
-        calibration = _calibrated(network, held_out, loss, progress, insist=bool(calibrated))
-    support = None
-    wanted = validated and reliability != "none" and hasattr(network, "fit_reliability")
-    if wanted and not insists and calibration is not None and calibration.samples < MIN_VALIDATION:
-        logger.info(
-            "No reliability was fitted: too few validation samples (%d). Inputs far from the training data "
-            "can be accepted as known.",
-            calibration.samples,
-        )
-    elif wanted:
-        held_out = data["val_dataloaders"] if val is not None else train.val_dataloader()
-        support = _supported(network, train, held_out, loss, progress, reliability, seed=seed, insist=insists)
+        if getattr(network, "bounded", False) if calibrated is None else calibrated:
+            calibration = _calibrated(network, held_out, loss, progress, insist=bool(calibrated))
+        wanted = reliability != "none" and hasattr(network, "fit_reliability")
+        if wanted and not insists and calibration is not None and calibration.samples < MIN_VALIDATION:
+            logger.info(
+                "The reliability was not fitted: too few validation samples (%d). Inputs far from the "
+                "training data may be accepted as known.",
+                calibration.samples,
+            )
+        elif wanted:
+            support = _supported(
+                network, train, held_out, loss, progress, reliability, seed=seed, insist=insists
+            )
     whole = joined_history(engine.earlier, history)
     planned = plan.epochs + (0 if earlier is None else earlier.planned)
     report = FitReport(whole, folder, calibration, planned, keep, support)
     baseline: Any = engine.first_loss
-    if (
-        earlier is not None and earlier.history
-    ):  # a fitted head starts with a loss that the first steps may well exceed
-        baseline = max(earlier.history[0]["loss"], history[0]["loss"])
+    if engine.earlier:  # a fitted head starts with a loss that the first steps may well exceed
+        baseline = max(engine.earlier[0]["loss"], history[0]["loss"])
     _warn_of_divergence(history, baseline)
     if isinstance(network, Classifier):
         if engine.input_spec is not None and "input_shape" not in network.notes:
@@ -321,8 +297,8 @@ def _calibrated(
         return None
     if report.samples < MIN_VALIDATION:
         warnings.warn(
-            f"calibrated on {report.samples} validation samples, fewer than {MIN_VALIDATION}: this hardly "
-            "improves the confidence, and there is no reliability. Hold out more samples",
+            f"calibrated on {report.samples} validation samples, fewer than {MIN_VALIDATION}: too few "
+            "to improve the confidence much, or to fit the reliability. Hold out more samples",
             RandomSetWarning,
             stacklevel=4,
         )
@@ -354,7 +330,7 @@ def _supported(
     except RandomSetError as error:
         if insist:
             raise
-        logger.info("No reliability was fitted: %s", error)
+        logger.info("The reliability was not fitted: %s", error)
         return None
 
 
@@ -373,16 +349,33 @@ def _checkpoint_folder(folder: Path, resume: Any) -> Path:
     return checkpoints
 
 
-def _stopped(number: int | None, checkpoint: Path, folder: Path | None) -> TrainingStopped:
-    name = signal.Signals(number or signal.SIGINT).name
-    saved = f"saved {checkpoint}" if checkpoint.exists() else "no checkpoint was saved yet"
+@contextmanager
+def _translated_errors(keeper: Any, start: Path | None) -> Iterator[None]:
+    """Translate exceptions in Lightning's loop: those after signals, and those of damaged checkpoints."""
+    from randomset.training.checkpoints import Stopped
+
+    try:
+        yield
+    except Stopped:
+        raise _stopped(keeper.received or signal.SIGINT, keeper.folder) from None
+    except SystemExit as end:
+        if isinstance(end.__context__, KeyboardInterrupt):  # Lightning converts Ctrl-C to SystemExit
+            raise KeyboardInterrupt from None
+        raise
+    except Exception as error:
+        if start is None or keeper.begun or isinstance(error, RandomSetError):
+            raise
+        raise FileFormatError(  # damage that our own checks did not find
+            "cannot resume from the checkpoint", got=f"{start}: {error!r:.200}"
+        ) from error
+
+
+def _stopped(number: int, checkpoints: Path) -> TrainingStopped:
+    saved = checkpoints / "last.ckpt" if (checkpoints / "last.ckpt").exists() else None
     return TrainingStopped(
-        f"training was stopped by {name}; {saved}. To resume, call fit again with "
-        f'out="{folder}", resume=True',
-        int(number or signal.SIGINT),
-        checkpoint if checkpoint.exists() else None,
+        f"training was stopped by {signal.Signals(number).name}; "
+        f"{'no checkpoint was saved yet' if saved is None else f'saved {saved}'}. To resume, call fit again "
+        f'with out="{checkpoints.parent}", resume=True',
+        int(number),
+        saved,
     )
-
-
-def _device_of(module: nn.Module) -> torch.device:
-    return next((p.device for p in module.parameters()), torch.device("cpu"))

@@ -187,8 +187,7 @@ def balanced_order(labels: Tensor, generator: torch.Generator) -> Tensor:
         number = each + (place in favoured)
         rounds = -(-number // len(samples))
         orders = [torch.randperm(len(samples), generator=generator) for _ in range(rounds)]
-        drawn += [samples[order] for order in orders[:-1]]
-        drawn += [samples[order[: number - (rounds - 1) * len(samples)]] for order in orders[-1:]]
+        drawn.append(samples[torch.cat(orders)[:number]])
     order = torch.cat(drawn)
     return order[torch.randperm(len(order), generator=generator)]
 

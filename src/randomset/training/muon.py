@@ -1,4 +1,4 @@
-"""Muon: convolutions move in orthogonalised directions, all other weights by AdamW."""
+"""Muon: orthogonalised steps for convolutions, AdamW for all other weights."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Muon(torch.optim.Optimizer):
 
     W ← √out · W / ‖W‖ − 24 · lr · orthogonalised(G')
 
-    The scale of the gradient cancels, so a loss that averages over many outputs needs no other learning rate.
-    The norm of W is fixed, which does not matter before batch normalisation.
+    The scale of the gradient cancels, so a loss averaged over many outputs does not need another learning
+    rate. The norm of W is fixed, which does not matter before batch normalisation.
     """
 
     def __init__(self, params: Iterable[Any], lr: float, weight_decay: float = 0.0) -> None:
@@ -46,7 +46,7 @@ class Muon(torch.optim.Optimizer):
 
 
 def is_convolution(parameter: Tensor) -> bool:
-    """Return whether a parameter is a kernel, which moves in orthogonalised directions."""
+    """Return whether a parameter is a convolution kernel, which takes orthogonalised steps."""
     return parameter.dim() > 2
 
 

@@ -1,4 +1,4 @@
-"""The whole pipeline: `train` turns settings and tensors into a trained classifier, by way of a `Job`."""
+"""The whole pipeline: `train` turns settings and tensors into a trained classifier."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ class Job:
         config: the settings.
         classes: the names of the classes, in label order.
         data: inputs and labels, and perhaps sample weights, of all samples.
-        rows: the training samples among them; None for all.
-        val: validation inputs and labels, or
-        val_rows: the validation samples among `data`.
         template: the backbone to copy.
         preprocess: a module applied to inputs before the backbone.
-        redraw: whether to initialise the backbone's weights again for every model, from its own seed.
+        redraw: whether to reinitialise the backbone's weights for every model, from the model's seed.
+        rows: indices of the training samples in `data`; None for all.
+        val: validation inputs and labels.
+        val_rows: indices of the validation samples in `data`, instead of `val`.
     """
 
     config: TrainConfig
@@ -143,7 +143,7 @@ class Job:
         return TensorDataset(inputs, self.val[1])
 
     def batches(self) -> EpochLoader:
-        """Return the training data in batches, in their own order."""
+        """Return the training data in batches, in their original order."""
         loader = EpochLoader(self.training, 256, shuffle=False)
         loader.shared = False  # every process sees all of them
         return loader
@@ -174,10 +174,9 @@ class Job:
         """The number of features that the backbone returns."""
         return width_of(self.template)
 
-    def parts(self, seed: int | None = None) -> dict[str, Any]:
+    def parts(self) -> dict[str, Any]:
         """Seed torch, and return the backbone and preprocessing as arguments of a classifier."""
-        own = self.config.seed if self.seed is None else self.seed
-        torch.manual_seed(own if seed is None else seed)
+        torch.manual_seed(self.config.seed if self.seed is None else self.seed)
         if self.config.freeze:
             return {"backbone": nn.Identity(), "in_features": self.width}
         backbone = copy.deepcopy(self.template)
@@ -230,7 +229,7 @@ class Job:
         options = dict(self.trainer_options)
         if "callbacks" in options:  # each phase has its own: early stopping, for example, has a memory
             options["callbacks"] = copy.deepcopy(options["callbacks"])
-        with warnings.catch_warnings():  # `train` has warned of rare classes
+        with warnings.catch_warnings():  # `train` has already warned about rare classes
             warnings.filterwarnings("ignore", ".*training samples: ", RandomSetWarning)
             report = fit(
                 model,
@@ -251,7 +250,7 @@ class Job:
         return report
 
     def mount(self, model: Classifier) -> None:
-        """Put the frozen backbone under a model that was trained on its features, and under its parts."""
+        """Attach the frozen backbone to a model that was trained on its features, and to its members."""
         for part in model.modules():
             if isinstance(part, Classifier) and part.has_backbone and isinstance(part.backbone, nn.Identity):
                 part.backbone, part.preprocess = self._frozen[1], copy.deepcopy(self.preprocess)
@@ -264,9 +263,6 @@ class Job:
 
 def _subset(data: TensorDataset, rows: Tensor | None) -> Dataset[Any]:
     return data if rows is None else Subset(data, rows.tolist())
-
-
-logger = logging.getLogger("randomset.training")
 
 
 @dataclass(frozen=True)
@@ -377,7 +373,7 @@ def _mirrored(template: nn.Module, inputs: Tensor) -> nn.Module:
     """Return a backbone that averages the features of images and their mirror images in predictions."""
     if inputs.dim() != 4 or not isinstance(template, Backbone):
         raise RandomSetError(
-            "only images have mirror images",
+            "mirror applies only to images",
             got=f"mirror for inputs of shape {tuple(inputs.shape)} and a {type(template).__name__}",
             expected="images, and a backbone of randomset.backbones",
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import inspect
 import json
 import logging
 import os
@@ -84,7 +85,7 @@ def backbone_for(name: str, inputs: Tensor, width: int | None = None, weights: s
     name = backbone_name(name, inputs)
     if are_tokens(inputs) and not name.startswith("hf:"):
         raise RandomSetError(
-            "texts need a text encoder as backbone",
+            "texts require a text encoder as the backbone",
             got=name,
             remedy="Name a Hugging Face model, or a folder with one: --backbone hf:MODEL",
         )
@@ -175,7 +176,7 @@ def spec_for(preprocess: nn.Module | None, spec: InputSpec) -> InputSpec:
 def log_pretrained_inputs(backbone: nn.Module) -> None:
     """Log the remark on the pretrained weights of a backbone, if any."""
     if remark := getattr(getattr(backbone, "pretrained_inputs", None), "remark", ""):
-        logger.info(f"The weights: {remark}.")
+        logger.info(f"Pretrained weights: {remark}.")
 
 
 def features_of(
@@ -233,7 +234,7 @@ def scaled_features(
     """Append a layer that standardises the features of a frozen backbone; return the backbone and that layer.
 
     A head learns from standardised features within a few epochs; on the raw features of an encoder, a tenth
-    as large, a random-set head is still uncertain after a hundred. A module of the user's own is unchanged.
+    as large, a random-set head is still uncertain after a hundred. A user's own module is returned unchanged.
     """
     if not isinstance(backbone, backbones.Backbone):
         return backbone, nn.Identity()
@@ -307,9 +308,7 @@ def quiet_lightning() -> Iterator[None]:
 
 
 def check_options(options: dict[str, Any], train: Any, batch_size: int | None) -> None:
-    """Reject options that lightning.Trainer does not have, with a hint where to set them instead."""
-    import inspect
-
+    """Reject options that lightning.Trainer does not have, with a hint as to where to set them instead."""
     import lightning
 
     elsewhere = {

@@ -1,4 +1,4 @@
-"""Recipes: optimizer, schedule, epochs and batch size of a training run, and what is done to its samples."""
+"""Recipes: optimizer, schedule, epochs, batch size and augmentation of a training run."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ from randomset.training.muon import Muon
 
 __all__ = ["Recipe"]
 
+_NAMES = ("paper", "fast", "fast-head", "speed", "text")  # of the class methods, with underscores
+
 
 @dataclass
 class Recipe:
@@ -39,8 +41,8 @@ class Recipe:
         batch_size: global batch size over all processes.
         shift: maximum random shift of images, as a fraction of their width and height.
         flip: whether to flip images horizontally with probability 0.5.
-        label_smoothing: share ε of a class index that is spread evenly over the N classes: the target becomes
-            the probabilities 1 − ε + ε/N and ε/N, and the beliefs of these. Other labels are unchanged.
+        label_smoothing: share ε of the label's probability that is spread evenly over the N classes; the
+            target has the probabilities 1 − ε + ε/N and ε/N. Only class indices are smoothed.
         clip: maximum gradient norm; None disables clipping.
         augment: augmentation by name, which replaces `shift` and `flip`: "none", "flip", "shift" (up to
             an eighth), "photos" (flips, crops, brightness, contrast), "randaugment" (of torchvision),
@@ -52,7 +54,7 @@ class Recipe:
             each class equally often.
         ema: decay of an exponential moving average of the weights, such as 0.999. The average, which includes
             BatchNorm's statistics, is validated, saved and kept. In step t the decay is at most
-            (1 + t)/(10 + t), so that the average follows a short training, too. None trains without.
+            (1 + t)/(10 + t), so that the average also keeps up in a short run. None disables averaging.
 
     >>> dataclasses.replace(Recipe.paper(), epochs=100, milestones=(40, 60, 80, 90)).learning_rate
     0.001
@@ -121,7 +123,7 @@ class Recipe:
 
     @classmethod
     def speed(cls) -> Recipe:
-        """Return the recipe for photos and convolutional networks with batch normalisation, as `fast_cnn`.
+        """Return the recipe for photos and convolutional networks with batch normalisation, like `fast_cnn`.
 
         Muon, large batches, label smoothing, shifts by up to a sixteenth (two pixels of 32), and flips.
         """
@@ -143,16 +145,12 @@ class Recipe:
         >>> Recipe.named("fast", epochs=3).epochs
         3
         """
-        known = {
-            **{"paper": cls.paper, "fast": cls.fast, "fast-head": cls.fast_head, "speed": cls.speed},
-            "text": cls.text,
-        }
         if isinstance(recipe, str):
-            if recipe not in known:
+            if recipe not in _NAMES:
                 raise RandomSetError(
-                    "unknown recipe", got=recipe, expected=f"one of {', '.join(known)}, or a Recipe"
+                    "unknown recipe", got=recipe, expected=f"one of {', '.join(_NAMES)}, or a Recipe"
                 )
-            recipe = known[recipe]()
+            recipe = getattr(cls, recipe.replace("-", "_"))()
         if not isinstance(recipe, cls):
             raise RandomSetError("invalid recipe", got=type(recipe).__name__, expected="a name or a Recipe")
         changes = {name: value for name, value in changes.items() if value is not None}
@@ -200,7 +198,7 @@ class Recipe:
         return self
 
     def differences(self, other: Recipe) -> list[str]:
-        """List the fields whose change prevents resuming with this recipe.
+        """List the changed fields that prevent resuming with this recipe.
 
         The number of epochs may change, unless the schedule depends on it.
         """

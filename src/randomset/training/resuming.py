@@ -1,4 +1,4 @@
-"""How training ends and resumes: its report, and checkpoints, which are read without executing code.
+"""Reports of training, and resuming from checkpoints, which are read without executing code.
 
 A damaged checkpoint falls back to the previous one.
 """
@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from randomset._core.checks import is_whole
-from randomset._core.files import check_version, replacing
-from randomset.errors import FileFormatError, MissingPackageError, RandomSetError, RandomSetWarning
+from randomset._core.files import check_version, write_text
+from randomset.errors import FileFormatError, RandomSetError, RandomSetWarning, first_line, optional_package
 from randomset.models.reliability_fitting import ReliabilityReport
 from randomset.models.temperature import CalibrationReport
 from randomset.training.loaders import EpochLoader
@@ -70,10 +70,8 @@ class FitReport:
 
     def to_frame(self) -> DataFrame:
         """Return the history as a pandas DataFrame."""
-        try:
+        with optional_package("pandas", "frames"):
             import pandas
-        except ImportError:
-            raise MissingPackageError("pandas", "frames") from None
         return pandas.DataFrame(self.history)
 
     def __str__(self) -> str:
@@ -94,7 +92,7 @@ class FitReport:
 def joined_history(
     earlier: list[dict[str, float]], history: list[dict[str, float]]
 ) -> list[dict[str, float]]:
-    """Join the rows of two phases of one training, whose epochs and steps are counted on.
+    """Join the histories of two phases of one training run; epochs and steps are counted continuously.
 
     >>> joined_history([{"epoch": 1, "step": 10}], [{"epoch": 1, "step": 10}])
     [{'phase': 1, 'epoch': 1, 'step': 10}, {'phase': 2, 'epoch': 2, 'step': 20}]
@@ -114,8 +112,7 @@ def write_history(history: list[dict[str, float]], path: Path) -> None:
     lines = [",".join(columns)]
     for row in history:
         lines.append(",".join(f"{row[name]:.8g}" if name in row else "" for name in columns))
-    with replacing(path) as temporary:
-        temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    write_text("\n".join(lines) + "\n", path)
 
 
 class TrainingStopped(KeyboardInterrupt):
@@ -189,7 +186,7 @@ def _read(path: Path) -> _Content:
     except Exception as error:  # torch raises all kinds of errors on a damaged file
         raise _Damaged(
             "the checkpoint is damaged or not a checkpoint",
-            got=f"{path}: {(str(error) or type(error).__name__).splitlines()[0][:120]}",
+            got=f"{path}: {first_line(error)[:120]}",
         ) from None
     state = content.get("randomset") if isinstance(content, dict) else None
     form = state.get("format") if isinstance(state, dict) else None
