@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from randomset import Budget
+from randomset import Budget, RandomSet
 from randomset.belief.measures import pignistic_from_mass
 from randomset.belief.operators import BudgetOperators
 from randomset.belief.transforms import belief_from_mass
@@ -37,6 +37,37 @@ def test_no_matrix_products_at_reduced_precision():
     assert dense_shares(mass.half()) is None
     assert dense_shares(mass.to("meta")) is None
     assert dense_shares(mass) is not None
+
+
+@pytest.mark.parametrize("name", BUDGETS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_matrices_for_a_few_samples(name, dtype):
+    operators = BudgetOperators(BUDGETS[name])
+    x = torch.rand(3, len(BUDGETS[name]), dtype=dtype)
+    inverse, members = operators.dense_inverse(x), operators.dense_members(x)
+    assert inverse is not None
+    assert members is not None
+    torch.testing.assert_close(inverse @ x.T, operators.invert_subsets_with_theta(x.T.contiguous()))
+    torch.testing.assert_close(members @ x.T, operators.sum_per_class(x.T.contiguous()))
+    many = x.repeat(2**15, 1)
+    for dense in (operators.dense_inverse, operators.dense_members):
+        assert dense(many) is None
+        assert dense(x.half()) is None
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            assert dense(x) is None
+    assert BudgetOperators(Budget.powerset(10)).dense_inverse(torch.rand(1, 1023)) is None
+
+
+@pytest.mark.parametrize("name", BUDGETS)
+def test_a_sample_alone_and_among_many(name):
+    logits = 3 * torch.randn(4000, len(BUDGETS[name]), generator=torch.Generator().manual_seed(0))
+    many = RandomSet.from_logits(logits, BUDGETS[name])
+    for i in range(5):
+        alone = RandomSet.from_logits(logits[i : i + 1], BUDGETS[name])
+        for field in ("mass", "pignistic", "upper", "entropy"):
+            pair = getattr(alone, field), getattr(many, field)[i : i + 1]
+            torch.testing.assert_close(*pair, atol=1e-6, rtol=1e-6)
+        torch.testing.assert_close(alone.validity.negative, many.validity.negative[i : i + 1])
 
 
 class TestOperatorsInAModule:

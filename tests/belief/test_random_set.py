@@ -166,6 +166,18 @@ def test_immutable(answer):
         del answer.mass
 
 
+def test_moving_to_the_same_device_keeps_what_was_computed(answer):
+    pignistic = answer.pignistic
+    assert answer.to("cpu").pignistic is pignistic
+    assert answer.to("cpu").budget == answer.budget
+
+
+def test_weakening_keeps_the_labels(answer):
+    weaker = answer.weaken(torch.full(answer.shape, 0.3), torch.full(answer.shape, 1e-3), 0.5)
+    assert torch.equal(weaker.labels, answer.labels)
+    assert torch.equal(weaker.pignistic.gather(-1, weaker.labels[..., None])[..., 0], weaker.confidence)
+
+
 def test_to_and_numpy(answer):
     wide = answer.to(torch.float64)
     assert wide.pignistic.dtype == torch.float64

@@ -28,6 +28,14 @@ class TestCalibrations:
         ):
             PignisticTemperature([1, 2, 3])
 
+    def test_a_loaded_temperature_changes_the_direction(self):
+        model = network().eval()
+        logits, cold, hot = model(FEATURES), PignisticTemperature(0.5), PignisticTemperature(2.0)
+        expected = hot.random_set(logits, model.operators)
+        assert (expected.confidence < RandomSet.from_logits(logits, model.operators).confidence).all()
+        cold.load_state_dict(hot.state_dict())
+        assert torch.equal(cold.random_set(logits, model.operators).mass, expected.mass)
+
     def test_the_first_of_two_temperatures_divides_the_beliefs(self):
         model = network().eval()
         logits = model(FEATURES)

@@ -320,12 +320,16 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 def _in_training_mode(model: nn.Module) -> list[nn.Module]:
     """Return the modules in training mode, each before its parts; several times faster than `modules()`."""
-    found, pending = [], [model]
+    found: list[nn.Module] = []
+    pending: list[nn.Module | None] = [model]
     while pending:
         module = pending.pop()
+        if module is None:
+            continue
         if module.training:
             found.append(module)
-        pending += [part for part in module._modules.values() if part is not None]
+        if module._modules:
+            pending += module._modules.values()
     return found
 
 

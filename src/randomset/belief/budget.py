@@ -157,9 +157,9 @@ class Budget:
 
     def operators_on(self, device: torch.device) -> BudgetOperators:
         """Return the cached operators for a device; a network builds its own `BudgetOperators`."""
-        from randomset.belief.operators import BudgetOperators  # imports this module
-
         if device not in self._operators:
+            from randomset.belief.operators import BudgetOperators  # imports this module
+
             built = BudgetOperators(self).to(device)
             self._operators[device] = built
             self.with_universal_set()._operators.setdefault(device, built.complete)

@@ -13,7 +13,7 @@ from torch import Tensor
 from randomset._core.checks import Members
 from randomset.belief.budget import Budget
 from randomset.belief.operators import BudgetOperators
-from randomset.belief.sums import Pairs, PowerSetTransform, SparseSum, over_sets
+from randomset.belief.sums import Pairs, PowerSetTransform, SparseSum, over_sets, product_over_sets
 from randomset.belief.transforms import check_last, checked_operators
 from randomset.errors import RandomSetError, ShapeError
 
@@ -49,6 +49,8 @@ def upper_from_mass(mass: Tensor, budget: Budget | BudgetOperators) -> Tensor:
     tensor([0.9000, 0.4000, 0.1000])
     """
     operators = checked_operators(mass, budget, "masses")
+    if (members := operators.dense_members(mass)) is not None:
+        return product_over_sets(members, mass)
     return over_sets(operators.sum_per_class, mass, operators.footprint)
 
 

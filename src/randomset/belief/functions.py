@@ -79,7 +79,7 @@ class BeliefFunctions:
         confidence, labels = self.pignistic.max(-1)
         return confidence, labels
 
-    @property
+    @lazy
     def labels(self) -> Tensor:
         """The most probable class under BetP: (…), integers."""
         return self._top[1]
@@ -92,8 +92,7 @@ class BeliefFunctions:
     @lazy
     def credal_width(self) -> Tensor:
         """Upper minus lower probability of the predicted class (Eq. 8): (…)."""
-        label = self.labels.unsqueeze(-1)
-        return (self.upper.gather(-1, label) - self.lower.gather(-1, label)).squeeze(-1)
+        return (self.upper - self.lower).gather(-1, self.labels.unsqueeze(-1)).squeeze(-1)
 
     @lazy
     def entropy(self) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor
 from randomset.belief.budget import Budget
 from randomset.belief.credal import MAX_ENUMERATED_CLASSES, MAX_VERTEX_CLASSES, credal_vertices, enumeration
 from randomset.belief.operators import BudgetOperators
-from randomset.belief.sums import over_sets, product_over_sets
+from randomset.belief.sums import ZERO, over_sets, product_over_sets
 from randomset.belief.transforms import check_last, checked_operators
 from randomset.errors import RandomSetError, ShapeError
 
@@ -24,6 +24,8 @@ __all__ = [
     "pignistic_from_mass",
     "upper_entropy",
 ]
+
+_FEW = 2**15  # numbers that need no blocks
 
 
 def pignistic_from_mass(mass: Tensor, budget: Budget | BudgetOperators) -> Tensor:
@@ -50,7 +52,10 @@ def entropy(probabilities: Tensor, base: float = 2.0) -> Tensor:
     if not probabilities.dim():
         raise ShapeError("expected class probabilities", got="a single number", expected="(…, N)")
     check_last(probabilities, probabilities.shape[-1], "probabilities", "N classes")
-    return over_sets(lambda p: _entropy(p, base), probabilities, 3 * probabilities.shape[-1]).squeeze(-1)
+    few = not torch.compiler.is_compiling() and probabilities.numel() <= _FEW
+    if few and probabilities.is_contiguous():
+        return _entropy(probabilities, base, -1).squeeze(-1)
+    return over_sets(lambda p: _entropy(p, base, 0), probabilities, 3 * probabilities.shape[-1]).squeeze(-1)
 
 
 def mutual_information(probabilities: Tensor) -> Tensor:
@@ -197,9 +202,9 @@ def _mirror_descent(mass: Tensor, operators: BudgetOperators, tolerance: float, 
     return zero.index_add(0, member, share)
 
 
-def _entropy(p: Tensor, base: float) -> Tensor:
+def _entropy(p: Tensor, base: float, classes: int) -> Tensor:
     # 0 − x, not −x: the entropy of a certain prediction is 0, not −0.
-    return 0 - _log(p).mul_(p).sum(0, keepdim=True) / math.log(base)
+    return torch.sub(ZERO, _log(p).mul_(p).sum(classes, keepdim=True), alpha=1 / math.log(base))
 
 
 def _log(p: Tensor) -> Tensor:

@@ -24,7 +24,8 @@ __all__ = ["BudgetOperators", "operators_of"]
 
 _MAX_DENSE_CLASSES = 12  # half a megabyte
 _MAX_GAPS = 2**15  # samples × sets × classes
-_MAX_DENSE = 4096  # sets × classes of a small budget
+_MAX_DENSE = 4096  # sets × classes, or sets × sets, of a small budget
+_MAX_PRODUCT = 2**15  # samples × entries of such a matrix
 
 
 def operators_of(budget: Budget | BudgetOperators, like: Tensor) -> BudgetOperators:
@@ -35,10 +36,11 @@ def operators_of(budget: Budget | BudgetOperators, like: Tensor) -> BudgetOperat
         raise BudgetError(
             "budget has the wrong type", got=type(budget).__name__, expected="a Budget or BudgetOperators"
         )
-    if budget.sizes.device != like.device:
+    sizes: Any = budget._buffers["sizes"]  # faster than the attribute
+    if sizes.device != like.device:
         raise BudgetError(
             "the operators and the tensor are on different devices",
-            got=f"{budget.sizes.device} and {like.device}",
+            got=f"{sizes.device} and {like.device}",
             remedy="Move one of them, or pass the Budget itself",
         )
     return budget
@@ -65,8 +67,11 @@ class BudgetOperators(nn.Module):
     def __init__(self, budget: Budget, *, identify: bool = True) -> None:
         super().__init__()
         self.budget = budget
+        self._inverse: dict[torch.dtype, Tensor] = {}
+        self._per_class: dict[torch.dtype, Tensor] = {}
         with outside_modes():
             self._build(identify)
+            self._build_products()
         with_theta = budget.with_universal_set()  # the budget of the predictions
         self._complete = None if with_theta is budget else BudgetOperators(with_theta, identify=False)
 
@@ -87,16 +92,18 @@ class BudgetOperators(nn.Module):
         self.transform = PowerSetTransform(budget) if n <= 20 and 2**n <= 4 * total else None
         self.footprint = 2 * 2**n if self.transform else 0  # numbers per sample: see over_sets
         self._shares: dict[torch.dtype, Tensor] = {}
-        self._inside: dict[torch.dtype, tuple[Tensor, Tensor]] = {}
+        self._inside: dict[torch.dtype, tuple[Tensor, Tensor, Tensor]] = {}
         is_small = n * total <= _MAX_DENSE
         if is_small:
             inside = torch.zeros(total, n, dtype=torch.bool)
             inside[owner, member] = True
-            beyond = torch.zeros(total, n).masked_fill(~inside, torch.inf)
+            beyond = torch.zeros(2, total, n)
+            beyond[0, ~inside] = torch.inf
+            sign = torch.stack((inside.float(), -(~inside).float()))
             self._inside = {
-                dtype: (beyond.to(dtype), sizes.to(dtype)) for dtype in (torch.float32, torch.float64)
+                dtype: (beyond.to(dtype), sign.to(dtype), sizes.to(dtype))
+                for dtype in (torch.float32, torch.float64)
             }
-            self._outside = {dtype: (~inside).to(dtype) for dtype in (torch.float32, torch.float64)}
         if is_small or (self.transform and n <= _MAX_DENSE_CLASSES):
             shares = torch.zeros(n, total, dtype=torch.float64)
             shares[member, owner] = 1 / sizes[owner].double()
@@ -116,6 +123,16 @@ class BudgetOperators(nn.Module):
         self.intersecting = SparseSum(intersecting._replace(value=torch.ones_like(intersecting.value)), total)
         self.sets_of_class = SparseSum(Pairs(member, owner, ones), n)
         self.shares_of_class = SparseSum(Pairs(member, owner, ones), n, divisor=sizes[owner])
+
+    def _build_products(self) -> None:
+        """Build dense matrices, which are faster for a few samples of a small budget."""
+        total = len(self.budget)
+        if total * (total + 1) > _MAX_DENSE:
+            return
+        each = torch.eye(total, dtype=torch.float64)
+        for dtype in (torch.float32, torch.float64):
+            self._inverse[dtype] = self.invert_subsets_with_theta(each).to(dtype)
+            self._per_class[dtype] = self.sum_per_class(each).to(dtype)
 
     @property
     def complete(self) -> BudgetOperators:
@@ -179,10 +196,18 @@ class BudgetOperators(nn.Module):
         A product with it is fastest on the CPU for small budgets, and for dense ones of few classes. None for
         others, when compiling or exporting, and if matrix products are set to a reduced precision.
         """
-        shares = self._shares.get(x.dtype)
-        if shares is None or x.device.type != "cpu" or torch.compiler.is_compiling():
-            return None
-        return shares if _products_are_exact() else None
+        return _if_exact(self._shares.get(x.dtype), x)
+
+    def dense_inverse(self, x: Tensor) -> Tensor | None:
+        """Return the matrix of `invert_subsets_with_theta`, if it is the fastest way for a batch (…, |O|).
+
+        That is the case for a few samples of a small budget: see `dense_shares`.
+        """
+        return _if_exact(self._inverse.get(x.dtype), x, few=True)
+
+    def dense_members(self, x: Tensor) -> Tensor | None:
+        """Return the matrix of `sum_per_class`, if it is the fastest way for a batch (…, |O|)."""
+        return _if_exact(self._per_class.get(x.dtype), x, few=True)
 
     def gaps(self, p: Tensor) -> Tensor | None:
         """Return |A| max(0, min_{c ∈ A} p(c) − max_{c ∉ A} p(c)) for each set: (…, N) → (…, |O|).
@@ -193,16 +218,16 @@ class BudgetOperators(nn.Module):
         tables = self._inside.get(p.dtype)
         if (
             tables is None
-            or p.device.type != "cpu"
+            or not p.is_cpu
             or torch.compiler.is_compiling()
             or p.numel() * len(self.budget) > _MAX_GAPS
             or (torch.is_grad_enabled() and p.requires_grad)
         ):
             return None
-        beyond, sizes = tables
-        each = p.unsqueeze(-2)
-        lowest, highest = (each + beyond).amin(-1), (each * self._outside[p.dtype]).amax(-1)
-        return (lowest - highest).clamp_min_(0).mul_(sizes)
+        beyond, sign, sizes = tables
+        # The smallest p(c) inside, and minus the largest one outside.
+        extremes = torch.addcmul(beyond, p[..., None, None, :], sign).amin(-1)
+        return extremes.sum(-2).clamp_min_(0).mul_(sizes)
 
     def sum_per_set(self, x: Tensor) -> Tensor:
         """Sum over the classes of each set: (N, R) → (|O|, R)."""
@@ -226,6 +251,15 @@ class BudgetOperators(nn.Module):
                 remedy=remedy,
             )
         super()._load_from_state_dict(state_dict, prefix, *arguments)
+
+
+def _if_exact(matrix: Tensor | None, x: Tensor, *, few: bool = False) -> Tensor | None:
+    """Return a matrix if products of it and a batch are fast and exact, and `few` if need be; else None."""
+    if matrix is None or not x.is_cpu or torch.compiler.is_compiling():
+        return None
+    if few and x.numel() * len(matrix) > _MAX_PRODUCT:
+        return None
+    return matrix if _products_are_exact() else None
 
 
 def _products_are_exact() -> bool:

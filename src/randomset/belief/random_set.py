@@ -14,8 +14,8 @@ from randomset.belief import fusion, storage, text, transforms
 from randomset.belief.budget import Budget
 from randomset.belief.functions import BeliefFunctions, lazy
 from randomset.belief.operators import BudgetOperators
-from randomset.belief.repair import Repair, Validity, check_finite, repair_columns
-from randomset.belief.sums import over_sets_each
+from randomset.belief.repair import Repair, Validity, check_finite, clipped, repair_columns
+from randomset.belief.sums import ONE, over_sets_each, product_over_sets
 from randomset.belief.transforms import check_distribution, rounding
 from randomset.errors import BudgetError, InvalidBeliefError, RandomSetError, ShapeError, optional_package
 
@@ -61,9 +61,15 @@ class RandomSet(BeliefFunctions):
     ) -> None:
         # The from_… constructors check and repair; this one only stores masses over a budget with Θ.
         budget = family if isinstance(family, Budget) else family.budget
-        self.__dict__.update(mass=mass, budget=budget, _family=family)
-        self.__dict__.update(_validity=validity, _reliability=reliability, _familiar_from=familiar_from)
-        self.__dict__.update(_disagreement=disagreement)
+        self.__dict__.update(
+            mass=mass,
+            budget=budget,
+            _family=family,
+            _validity=validity,
+            _reliability=reliability,
+            _familiar_from=familiar_from,
+            _disagreement=disagreement,
+        )
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"a RandomSet is immutable: {name!r} cannot be set")
@@ -138,11 +144,17 @@ class RandomSet(BeliefFunctions):
         cls, raw: Tensor, budget: Budget | BudgetOperators, repair: Repair, *, logits: bool
     ) -> RandomSet:
         operators = transforms.checked_operators(raw, budget, "logits" if logits else "beliefs")
-        columns = repair_columns(operators, repair)
-        mass, raw_sum, kept = over_sets_each(columns, raw, operators.footprint, sigmoid=logits)
-        check_finite(raw, raw_sum, kept)
         universal_set = operators.budget.has_universal_set
-        validity = partial(Validity.from_sums, raw_sum, kept, universal_set=universal_set)
+        if repair == "clip" and (inverse := operators.dense_inverse(raw)) is not None:
+            raw_mass = product_over_sets(inverse, raw.sigmoid() if logits else raw)
+            mass, kept = clipped(raw_mass.clamp_min(0), -1)
+            check_finite(raw, kept)
+            validity = partial(Validity.from_masses, raw_mass, kept, universal_set=universal_set)
+        else:
+            columns = repair_columns(operators, repair)
+            mass, raw_sum, kept = over_sets_each(columns, raw, operators.footprint, sigmoid=logits)
+            check_finite(raw, kept - raw_sum)
+            validity = partial(Validity.from_sums, raw_sum, kept, universal_set=universal_set)
         return cls(mass, operators.complete, validity)
 
     @classmethod
@@ -256,13 +268,17 @@ class RandomSet(BeliefFunctions):
         """
         pignistic = self.pignistic
         least = transforms.least_committed_mass(pignistic, self._family)
-        factor = reliability.to(pignistic.dtype).unsqueeze(-1)
-        rest = 1 - factor
+        total = reliability = reliability.to(pignistic.dtype)
+        if self._reliability is not None:
+            total = self._reliability * reliability
+        factor = reliability.unsqueeze(-1)
+        rest = ONE - factor
         mass = torch.lerp(self.mass, least, share.to(least.dtype).unsqueeze(-1)) * factor
         mass[..., -1:].add_(rest)
-        total = factor if self._reliability is None else self._reliability.unsqueeze(-1) * factor
-        answer = self.with_mass(mass, total.squeeze(-1), familiar_from)
-        answer.__dict__["pignistic"] = pignistic * factor + rest / pignistic.shape[-1]
+        answer = RandomSet(mass, self._family, self._validity, total, familiar_from, self._disagreement)
+        # The order of the classes stays.
+        discounted = torch.add(pignistic * factor, rest, alpha=1 / pignistic.shape[-1])
+        answer.__dict__.update(pignistic=discounted, labels=self.labels)
         return answer
 
     def with_mass(
@@ -338,9 +354,11 @@ class RandomSet(BeliefFunctions):
     def to(self, *args: Any, **kwargs: Any) -> RandomSet:
         """Move to a device or convert to a floating dtype, like `torch.Tensor.to`."""
         mass = self.mass.to(*args, **kwargs)
-        if mass is self.mass:  # the budget instead of the network's operators, which move with the network
-            parts = (self._validity, self._reliability, self.familiar_from, self._disagreement)
-            return RandomSet(mass, self.budget, *parts)
+        if mass is self.mass:
+            same = RandomSet.__new__(RandomSet)  # with what has been computed already
+            # The budget instead of the network's operators, which move with the network.
+            same.__dict__.update(self.__dict__, _family=self.budget, _familiar_from=self.familiar_from)
+            return same
         if not mass.is_floating_point():
             raise RandomSetError("masses need a floating dtype", got=str(mass.dtype))
         reliability = None if self._reliability is None else self._reliability.to(mass)

@@ -52,6 +52,11 @@ class Validity:
         invalid = _is_invalid(raw_sum, kept, universal_set=universal_set)
         return cls(negative, (raw_sum - 1).clamp_min(0), invalid)
 
+    @classmethod
+    def from_masses(cls, raw: Tensor, kept: Tensor, *, universal_set: bool) -> Validity:
+        """Build from raw masses (…, |O|) and the sums (…, 1) of the positive ones."""
+        return cls.from_sums(raw.sum(-1, keepdim=True), kept, universal_set=universal_set)
+
     def map(self, function: Callable[[Tensor], Tensor]) -> Validity:
         """Apply a function to each of the three tensors."""
         return Validity(function(self.negative), function(self.excess), function(self.repaired))
@@ -116,7 +121,7 @@ def repair_belief(
     operators = checked_operators(belief, budget, "beliefs")
     columns = repair_columns(operators, method)
     mass, raw_sum, kept = over_sets_each(columns, belief, operators.footprint)
-    check_finite(belief, raw_sum, kept)
+    check_finite(belief, kept - raw_sum)
     return mass, Validity.from_sums(raw_sum, kept, universal_set=operators.budget.has_universal_set)
 
 
@@ -131,12 +136,10 @@ def repair_columns(
         mass = operators.invert_subsets_with_theta(belief)  # a new tensor, modified in place below
         raw_sum = mass.sum(0, keepdim=True)
         mass.clamp_min_(0)
-        kept = mass.sum(0, keepdim=True)
         if method == "cautious":
+            kept = mass.sum(0, keepdim=True)
             return _scale_down(mass, belief, operators), raw_sum, kept
-        total = kept.clamp_min(1)
-        mass[-1:].add_(total - kept)
-        mass.div_(total)
+        mass, kept = clipped(mass, 0)
         if method == "projection":
             universal_set = operators.budget.has_universal_set
             invalid = _is_invalid(raw_sum, kept, universal_set=universal_set)
@@ -146,13 +149,25 @@ def repair_columns(
     return columns
 
 
-def check_finite(raw: Tensor, raw_sum: Tensor, kept: Tensor) -> None:
+def clipped(mass: Tensor, sets: int) -> tuple[Tensor, Tensor]:
+    """Make non-negative masses sum to one, in place; return them, and their sums before.
+
+    The sets are in dimension `sets`. If the sum is less than one, Θ gets the rest.
+    """
+    kept = mass.sum(sets, keepdim=True)
+    total = kept.clamp_min(1)
+    mass.narrow(sets, -1, 1).add_(total - kept)
+    return mass.div_(total), kept
+
+
+def check_finite(raw: Tensor, sums: Tensor) -> None:
     """Raise if the raw outputs (…, |O|) or the sums (…, 1) of their masses are not finite."""
-    removed = kept - raw_sum
-    # The sum is quick to test, but finite numbers may overflow in it: only then is each number tested.
-    if torch.compiler.is_compiling() or math.isfinite(removed.sum().item()) or removed.isfinite().all():
+    if torch.compiler.is_compiling():
         return
-    index = tuple((~removed.squeeze(-1).isfinite()).nonzero()[0].tolist())
+    # The sum is quick to test, but finite numbers may overflow in it: only then is each number tested.
+    if math.isfinite((sums if sums.numel() == 1 else sums.sum()).item()) or sums.isfinite().all():
+        return
+    index = tuple((~sums.squeeze(-1).isfinite()).nonzero()[0].tolist())
     infinite = raw[index][~raw[index].isfinite()]
     value = infinite[0].item() if infinite.numel() else "numbers whose sum overflows"
     error = InvalidBeliefError(

@@ -19,6 +19,8 @@ from randomset.belief.budget import Budget
 from randomset.errors import BudgetError
 
 __all__ = [
+    "ONE",
+    "ZERO",
     "Pairs",
     "PowerSetTransform",
     "SparseSum",
@@ -31,6 +33,9 @@ __all__ = [
     "product_over_sets",
     "subset_pairs",
 ]
+
+ONE, ZERO = torch.tensor(1.0, device="cpu"), torch.tensor(0.0, device="cpu")
+"""For every device and dtype: with a Python number, a small operation takes three times as long."""
 
 _BLOCK = 2**19  # numbers per block of samples, so that they stay in the cache
 _BLOCK_CONTIGUOUS = 2**22  # if the input is sets-first already
@@ -201,6 +206,8 @@ def over_sets(function: Callable[[Tensor], Tensor], x: Tensor, width: int = 0) -
 
 def product_over_sets(matrix: Tensor, x: Tensor) -> Tensor:
     """Multiply a batch (…, S) by a dense matrix (T, S) → (…, T), without transposing the batch."""
+    if x.is_contiguous():  # a single sample is, in either layout
+        return nn.functional.linear(x, matrix)
     batch, columns = x.shape[:-1], x.reshape(-1, x.shape[-1]).T
     return (matrix @ columns).T.reshape(*batch, len(matrix))
 

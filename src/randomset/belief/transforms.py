@@ -130,6 +130,8 @@ def checked_operators(x: Tensor, budget: Budget | BudgetOperators, what: str) ->
         )
     operators = operators_of(budget, x)
     family = operators.budget
+    if x.dim() and x.shape[-1] == len(family) and x.is_floating_point():
+        return operators
     remedy = ""
     if x.dim() and x.shape[-1] == len(family) + 1 and not family.has_universal_set:
         remedy = "The budget of a RandomSet includes Θ: use random_set.budget"
@@ -146,6 +148,8 @@ def as_numbers(
     values: object, what: str, kind: type[RandomSetError] = ShapeError, remedy: str = ""
 ) -> Tensor:
     """Convert tensors, arrays and lists to a tensor."""
+    if isinstance(values, Tensor):
+        return values
     try:
         return torch.as_tensor(values)
     except (TypeError, ValueError, RuntimeError):

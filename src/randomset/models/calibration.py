@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from randomset.belief.operators import BudgetOperators
 from randomset.belief.random_set import RandomSet
 from randomset.belief.repair import Repair
+from randomset.belief.sums import ONE
 from randomset.errors import FileFormatError, RandomSetError
 
 __all__ = [
@@ -105,27 +106,40 @@ class PignisticTemperature(Calibration):
                 got=self.temperature.tolist(),
                 remedy="BeliefTemperature takes one per cardinality",
             )
+        self._set_direction()
+
+    def _set_direction(self) -> None:
+        # Whether p' ≤ p, which is the case for all predictions or for none: only one formula is computed.
+        self.lowers = bool(self.temperature[-1] > 1)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+        self._set_direction()
 
     def random_set(self, logits: Tensor, operators: BudgetOperators, repair: Repair = "clip") -> RandomSet:
         """Return the prediction with adjusted confidence."""
         if len(self.temperature) == 2:
-            logits = logits / self.temperature[0].to(logits.dtype)
+            logits = logits / self.temperature[0]
         return self.adjusted(RandomSet.from_logits(logits, operators, repair))
 
     def adjusted(self, plain: RandomSet) -> RandomSet:
         """Return a random set with adjusted confidence; its reliability and other numbers stay."""
-        mass, betp = plain.mass, plain.pignistic
+        mass, betp, temperature = plain.mass, plain.pignistic, self.temperature[-1]
         tiny = torch.finfo(betp.dtype).tiny
-        moved = (betp.clamp_min(tiny).log() / self.temperature[-1].to(betp.dtype)).softmax(-1)
+        moved = (betp.clamp_min(tiny).log() / temperature).softmax(-1)
         old, top = betp.max(-1, keepdim=True)
-        new, even = moved.gather(-1, top), 1 / betp.shape[-1]
-        lowered, above_even = new < old, old - even
-        # Near uniform beliefs, use the limit: the quotient would be dominated by rounding errors.
-        limit = self.temperature[-1].reciprocal()
-        shrink = torch.where(above_even > 1e-4, (new - even) / above_even.clamp_min(tiny), limit)
-        keep = torch.where(lowered, shrink, (1 - new) / (1 - old).clamp_min(tiny)).clamp(0, 1)
-        receiver = torch.where(lowered, mass.shape[-1] - 1, top)  # singletons come first, Θ last
-        mass = (keep * mass).scatter_add(-1, receiver, 1 - keep)
+        new = moved.gather(-1, top)
+        if self.lowers:
+            even = 1 / betp.shape[-1]
+            above_even = old - even
+            # Near uniform beliefs, use the limit: the quotient would be dominated by rounding errors.
+            quotient = (new - even) / above_even.clamp_min(tiny)
+            keep = torch.where(above_even > 1e-4, quotient, temperature.reciprocal()).clamp(0, 1)
+            mass = keep * mass
+            mass[..., -1:] += ONE - keep
+        else:
+            keep = ((ONE - new) / (ONE - old).clamp_min(tiny)).clamp(0, 1)
+            mass = (keep * mass).scatter_add(-1, top, ONE - keep)  # singletons come first
         return plain.with_mass(mass, plain.reliability if plain.is_discounted else None)
 
 

@@ -69,7 +69,9 @@ class RandomSetHead(nn.Module):
                 expected=f"(…, {self.in_features})",
                 remedy="Pass in_features=…, the number of features that the backbone returns",
             )
-        return self.layers(features)
+        for layer in self.layers:
+            features = layer(features)
+        return features
 
     def extra_repr(self) -> str:  # noqa: D102
         return repr(self.budget)

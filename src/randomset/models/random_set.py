@@ -135,7 +135,7 @@ class RandomSetNetwork(Classifier):
     @property
     def dtype(self) -> torch.dtype:
         """The floating-point type of the head."""
-        return next(self.head.layers.parameters()).dtype
+        return self.head.layers[-1].weight.dtype  # type: ignore[return-value]
 
     @property
     def familiar_from(self) -> float | None:
@@ -233,7 +233,7 @@ class RandomSetNetwork(Classifier):
         """Return `answer` before and after its discount."""
         logits, reliability = self.head(features), self.reliability if discounted else None
         if calibrated and reliability is not None:
-            logits = logits / reliability.sharpening.to(logits.dtype)
+            logits = logits / reliability.sharpening
         answer = self.random_set(logits, calibrated=calibrated, repair=repair)
         return answer, answer if reliability is None else reliability.weaken(answer, features)
 

@@ -42,12 +42,14 @@ _PARTS = {
 }
 _NEIGHBOURS = 10
 _SHRINKAGE = 0.01  # of the covariance towards a multiple of the identity
-_SLOPE = 2.0
-_LENGTH = 1.0  # weight of a length beyond its 95 % quantile
 _MAX_DEVIATIONS = 10.0  # of a standardised feature of a training sample
 _DIRECT = 4096  # pairs of points and means whose distances are computed without a matrix product
 _ONE_SIDED = 1.5  # features whose largest deviation from the mean is upwards by this factor
-_LOWEST = 1e-3  # the smallest r: below it, rounding would change the order of the classes
+
+# As tensors, which are faster than Python numbers.
+_SLOPE = torch.tensor(2.0, device="cpu")
+_LOWEST = torch.tensor(1e-3, device="cpu")  # of r: below it, rounding would change the order of the classes
+_SPAN = 1 - float(_LOWEST)
 
 
 def check_reliability(kind: str | None) -> str:
@@ -62,6 +64,16 @@ def check_reliability(kind: str | None) -> str:
             "unknown kind of reliability", got=kind, expected=f"one of {', '.join(_PARTS)}, none"
         )
     return kind
+
+
+def _buffers_named(*names: str) -> Any:
+    """Return a property: these buffers of a module, as they are at that moment."""
+    return property(lambda module: tuple(map(module._buffers.__getitem__, names)))
+
+
+def _as(dtype: torch.dtype, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """Convert tensors of one dtype to another."""
+    return tensors if tensors[0].dtype == dtype else tuple(tensor.to(dtype) for tensor in tensors)
 
 
 class Reliability(nn.Module):
@@ -108,6 +120,8 @@ class Reliability(nn.Module):
     means: Tensor
     median: Tensor
     spread: Tensor
+    allowed: Tensor
+    power: Tensor
     support: Tensor
     evidence: Tensor
     imprecision: Tensor
@@ -133,6 +147,10 @@ class Reliability(nn.Module):
         self.register_buffer("means", torch.zeros(classes, width))
         self.register_buffer("median", torch.zeros(len(parts)))
         self.register_buffer("spread", torch.ones(len(parts)))
+        # A length counts only beyond its 95 % quantile, where z = 1, and by its square.
+        allowed = torch.tensor([0.0] * (len(parts) - 1) + [-1.0])
+        self.register_buffer("allowed", allowed, persistent=False)
+        self.register_buffer("power", 1 - allowed, persistent=False)
         self.register_buffer("support", torch.zeros(num_classes))  # log n of each class
         self.register_buffer("evidence", torch.ones(num_classes))  # n_c / (n_c + s)
         self.register_buffer("imprecision", torch.zeros(num_classes))  # κ
@@ -152,33 +170,31 @@ class Reliability(nn.Module):
                 got=str(tuple(features.shape)),
                 expected=f"(B, {self.in_features})",
             )
-        exact, learned = torch.float32, self._learned
-        if self.centre.dtype != torch.float32 or features.dtype == torch.float64:
-            exact = torch.float64 if features.dtype == torch.float64 else torch.float32
-            learned = tuple(part.to(exact) for part in learned)
-        centre, scale, middle, bank, half_squares, whitening, means = learned
+        exact = torch.float64 if features.dtype == torch.float64 else torch.float32
+        centre, scale, middle, bank, half_squares, whitening, means = _as(exact, self._learned)
         standard = (features.to(exact) - centre) / scale
-        length = standard.norm(dim=-1, keepdim=True).clamp_min(1e-12)
+        length = torch.linalg.vector_norm(standard, dim=-1, keepdim=True).clamp_min(1e-12)
         unit = standard / length - middle  # differences from the mean: the directions may all be similar
         columns = []
-        if len(bank):
-            closeness = torch.addmm(-half_squares, unit, bank.T)  # (‖u‖² − ‖u − b‖²) / 2
-            nearest = closeness.topk(min(_NEIGHBOURS, len(bank)), -1).values[..., -1:]
-            columns.append((unit.square().sum(-1, keepdim=True) - 2 * nearest).clamp_min(0).sqrt())
-        if len(means):
+        if bank.numel():
+            farness = nn.functional.linear(-unit, bank, half_squares)  # (‖u − b‖² − ‖u‖²) / 2
+            nearest = farness.topk(min(_NEIGHBOURS, bank.shape[0]), -1, largest=False).values[..., -1:]
+            square = torch.add(unit.square().sum(-1, keepdim=True), nearest, alpha=2)
+            columns.append(square.clamp_min(0).sqrt())
+        if means.numel():
             columns.append(_nearest_mean(unit @ whitening, means))
         return torch.cat([*columns, length.log()], -1)
 
     def doubt(self, distances: Tensor) -> Tensor:
         """Return the doubt (B) about predictions, from distances (B × J)."""
-        z = (distances - self.median.to(distances.dtype)) / self.spread.to(distances.dtype)
-        strange = z[..., :-1].clamp_min(0).sum(-1) + _LENGTH * (z[..., -1] - 1).clamp_min(0).square()
-        return _SLOPE * strange
+        median, spread, allowed, power = _as(distances.dtype, self._scales)
+        strange = torch.addcdiv(allowed, distances - median, spread).clamp_min(0) ** power
+        return _SLOPE * strange.sum(-1)
 
     def reliability_at(self, doubt: Tensor, offset: float | None = None) -> Tensor:
         """Return r (B) for a doubt (B) about a class with many samples, by default with the own offset."""
-        start = self.offset.to(doubt.dtype) if offset is None else offset
-        return _LOWEST + (1 - _LOWEST) * torch.sigmoid(start - doubt)
+        start = self.offset if offset is None else offset
+        return torch.add(_LOWEST, torch.sigmoid(start - doubt), alpha=_SPAN)
 
     def forward(self, features: Tensor, labels: Tensor) -> Tensor:
         """Return r (B) for features (B × F) and predicted classes (B)."""
@@ -192,16 +208,15 @@ class Reliability(nn.Module):
     def _reliability_and_share(self, features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Return r (B) and κ (B) for features (B × F) and predicted classes (B)."""
         distances = self.distances(features)
-        constants = torch.stack([self.support, self.evidence, self.imprecision], -1).to(distances.dtype)
-        support, evidence, share = nn.functional.embedding(labels, constants).unbind(-1)
+        support, evidence, share = (
+            table.index_select(0, labels) for table in _as(distances.dtype, self._of_classes)
+        )
         return self.reliability_at(self.doubt(distances) - support) * evidence, share
 
-    @property
-    def _learned(self) -> tuple[Tensor, ...]:
-        return (
-            *(self.centre, self.scale, self.middle, self.bank),
-            *(self.half_squares, self.whitening, self.means),
-        )
+    # Looking several buffers up at once is faster than one attribute after another.
+    _learned = _buffers_named("centre", "scale", "middle", "bank", "half_squares", "whitening", "means")
+    _scales = _buffers_named("median", "spread", "allowed", "power")
+    _of_classes = _buffers_named("support", "evidence", "imprecision")
 
     # -- fitting --------------------------------------------------------------------------------
 
@@ -317,7 +332,7 @@ def stratified(labels: Tensor, rows: int) -> Tensor:
 
 def _nearest_mean(points: Tensor, means: Tensor) -> Tensor:
     """Return the distance of points (B × F) to the nearest of some means (N × F), as a column (B × 1)."""
-    if not torch.compiler.is_compiling() and len(points) * len(means) <= _DIRECT:
+    if not torch.compiler.is_compiling() and points.shape[0] * means.shape[0] <= _DIRECT:
         return torch.cdist(points, means, compute_mode="donot_use_mm_for_euclid_dist").amin(-1, keepdim=True)
     squares = points.square().sum(-1, keepdim=True) - 2 * points @ means.T + means.square().sum(-1)
     return squares.amin(-1, keepdim=True).clamp_min(0).sqrt()
