@@ -45,10 +45,10 @@ _SHRINKAGE = 0.01  # of the covariance towards a multiple of the identity
 _MAX_DEVIATIONS = 10.0  # of a standardised feature of a training sample
 _DIRECT = 4096  # pairs of points and means whose distances are computed without a matrix product
 _ONE_SIDED = 1.5  # features whose largest deviation from the mean is upwards by this factor
-
-# As tensors, which are faster than Python numbers.
-_SLOPE = torch.tensor(2.0, device="cpu")
-_LOWEST = torch.tensor(1e-3, device="cpu")  # of r: below it, rounding would change the order of the classes
+_SLOPE = 2.0
+_LENGTH = 1.0  # weight of a length beyond its 95 % quantile
+# The smallest r: below it, rounding would change the order of the classes. Tensors are faster than numbers.
+_LOWEST = torch.tensor(1e-3, device="cpu")
 _SPAN = 1 - float(_LOWEST)
 
 
@@ -122,6 +122,7 @@ class Reliability(nn.Module):
     spread: Tensor
     allowed: Tensor
     power: Tensor
+    weight: Tensor
     support: Tensor
     evidence: Tensor
     imprecision: Tensor
@@ -151,6 +152,8 @@ class Reliability(nn.Module):
         allowed = torch.tensor([0.0] * (len(parts) - 1) + [-1.0])
         self.register_buffer("allowed", allowed, persistent=False)
         self.register_buffer("power", 1 - allowed, persistent=False)
+        weight = torch.tensor([_SLOPE] * (len(parts) - 1) + [_SLOPE * _LENGTH])
+        self.register_buffer("weight", weight, persistent=False)
         self.register_buffer("support", torch.zeros(num_classes))  # log n of each class
         self.register_buffer("evidence", torch.ones(num_classes))  # n_c / (n_c + s)
         self.register_buffer("imprecision", torch.zeros(num_classes))  # κ
@@ -187,9 +190,8 @@ class Reliability(nn.Module):
 
     def doubt(self, distances: Tensor) -> Tensor:
         """Return the doubt (B) about predictions, from distances (B × J)."""
-        median, spread, allowed, power = _as(distances.dtype, self._scales)
-        strange = torch.addcdiv(allowed, distances - median, spread).clamp_min(0) ** power
-        return _SLOPE * strange.sum(-1)
+        median, spread, allowed, power, weight = _as(distances.dtype, self._scales)
+        return torch.addcdiv(allowed, distances - median, spread).clamp_min(0) ** power @ weight
 
     def reliability_at(self, doubt: Tensor, offset: float | None = None) -> Tensor:
         """Return r (B) for a doubt (B) about a class with many samples, by default with the own offset."""
@@ -215,7 +217,7 @@ class Reliability(nn.Module):
 
     # Looking several buffers up at once is faster than one attribute after another.
     _learned = _buffers_named("centre", "scale", "middle", "bank", "half_squares", "whitening", "means")
-    _scales = _buffers_named("median", "spread", "allowed", "power")
+    _scales = _buffers_named("median", "spread", "allowed", "power", "weight")
     _of_classes = _buffers_named("support", "evidence", "imprecision")
 
     # -- fitting --------------------------------------------------------------------------------
