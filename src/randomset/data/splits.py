@@ -122,12 +122,16 @@ def unseen(path: Path, data: Source) -> Source:
     sample. They are then excluded only if all rows used in training are present, as in a copy of the table.
     Constant images, such as blank ones, never count as equal.
 
-    Without a split, all samples are kept. One of version 1 recognises only the whole data, unchanged.
+    Without a split, all samples are kept. One of version 1 recognises only the whole data, unchanged; a
+    remark says if it does not.
     """
     stored = _Stored.read(path) if path.exists() else None
-    if stored is None or (stored.digests is None and not stored.describes(data)):
+    if stored is None:
         return data
     if stored.digests is None:
+        if not stored.describes(data):
+            remark = "samples used in training are not recognised: the split is that of an earlier version"
+            return replace(data, remarks=(*data.remarks, remark))
         seen, keep_all = stored.codes != _TEST, False
     else:
         digests = sample_digests(data.inputs)
