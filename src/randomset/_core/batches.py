@@ -225,11 +225,13 @@ def as_array(inputs: Any) -> Any:
     listed = isinstance(inputs, (list, tuple)) and isinstance(first, (int, float, complex))
     framed = hasattr(inputs, "__array__") and not isinstance(inputs, (Tensor, np.ndarray))
     fixed = isinstance(inputs, np.ndarray) and not inputs.flags.writeable  # torch would warn
+    pictures = ([inputs] if first is inputs else inputs) if is_picture(first) else []
+    if other := [type(each).__name__ for each in pictures if not is_picture(each)]:
+        raise ShapeError("expected images", got=other[0], remedy="Leave out labels, and lists of lists")
     if is_picture(first) or listed or framed or fixed:
         try:
             if is_picture(first):
-                images = [inputs] if first is inputs else inputs
-                return torch.stack([pixels_from_pil(image) for image in images])
+                return torch.stack([pixels_from_pil(picture) for picture in pictures])
             inputs = np.array(inputs)  # a copy: the array of a data frame may be read-only
         except (ValueError, RuntimeError) as error:
             raise ShapeError("the inputs differ in shape", got=first_line(error)) from None
