@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -148,7 +147,7 @@ def evaluate(
         )
     shared["known"], shared["like"] = known, tested.layout
     if spec is not None and tested.layout is not None:
-        shared["like"] = replace(tested.layout, columns=spec.columns)
+        shared["like"] = dataclasses.replace(tested.layout, columns=spec.columns)
     check_labels(tested.prediction.probabilities, _labels(tested))
     if score not in tested.prediction.scores:
         raise RandomSetError(
@@ -167,7 +166,7 @@ def evaluate(
     numbers: dict[str, Any] = {
         "classes": list(known),
         "test": test_section(tested, bins),
-        "by_class": class_section(tested.labels, tested.prediction.labels, len(known)),
+        "by_class": class_section(_labels(tested), tested.prediction.labels, len(known)),
         "ood": ood_section(tested, others, held),
         "selective": selective_section(tested),
     }
