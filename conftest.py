@@ -60,7 +60,7 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Shuffle files, classes and tests, each within its surroundings, if another order is asked for."""
+    """Shuffle files, classes and tests, each within its own file or class, if another order is asked for."""
     order = os.environ.get("RANDOMSET_TEST_ORDER")
     if order:
         places = {item.nodeid: item.nodeid.split("::") for item in items}

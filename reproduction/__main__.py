@@ -20,7 +20,9 @@ from reproduction.workshop import time_to_go
 __all__ = ["app"]
 
 app = typer.Typer(
-    invoke_without_command=True, help="Reproduce the paper's tables and figures, one command each."
+    invoke_without_command=True,
+    add_completion=False,
+    help="Reproduce the paper's tables and figures, one command each.",
 )
 
 _Folder = Annotated[Path, typer.Option("--folder", help="folder for models and results")]

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 import torch
 from PIL import Image
@@ -13,6 +14,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from randomset._core.batches import (
     as_floating,
+    as_tensor,
     call_with,
     cut_into_batches,
     evaluating,
@@ -24,6 +26,7 @@ from randomset._core.batches import (
     pixels_from_pil,
     progress_bar,
     split_batch,
+    unweighted,
     usual_workers,
 )
 from randomset.errors import RandomSetError, ShapeError
@@ -53,8 +56,19 @@ def test_batches_without_labels():
         assert split_batch(batch) == (X, None)
 
 
+def test_arrays_that_cannot_be_written():
+    fixed = X.numpy().copy()
+    fixed.flags.writeable = False
+    for part in (fixed, pandas.DataFrame(fixed)):
+        assert torch.equal(as_tensor(part), X)
+        (batch,) = cut_into_batches((part, Y), 5)[0]
+        assert torch.equal(batch[0], X)
+    assert as_tensor(X) is X
+
+
 def test_weights_follow_labels():
     assert inputs_alone((X, Y, Y)) is X
+    assert unweighted([X, Y, Y]) == (X, Y)
     with pytest.raises(RandomSetError, match="too many parts; got 3 parts"):
         split_batch((X, Y, Y))
 

@@ -3,8 +3,10 @@
 import functools
 
 import numpy as np
+import pandas
 import pytest
 import torch
+from torch import nn
 
 import randomset as rs
 from randomset.backbones import Standardise, small_cnn
@@ -131,6 +133,39 @@ def trained(standardised=False):
     model = Softmax(small_cnn(3, 8), 2, preprocess=preprocess)
     rs.fit(model, (images, torch.arange(40) % 2), epochs=1, progress=False)
     return model, images
+
+
+class TestColumns:
+    """Data frames are read by the names of their columns."""
+
+    spec = InputSpec((2,), columns=("width", "height"))
+    frame = pandas.DataFrame({"height": [1.0, 2.0], "kind": ["a", "b"], "width": [3.0, 4.0]})
+
+    def test_the_order_of_training(self):
+        assert self.spec.by_name(self.frame).to_numpy().tolist() == [[3, 1], [4, 2]]
+
+    def test_without_names(self):
+        for given in (self.frame, pandas.DataFrame([[1.0, 2.0]]), np.ones((1, 2)), torch.ones(1, 2)):
+            named = given is self.frame
+            spec = InputSpec((2,)) if named else self.spec  # an array was trained on, or is predicted
+            assert spec.by_name(given) is given
+
+    def test_a_missing_column(self):
+        with pytest.raises(ShapeError, match=r"lacks a column .*; got no width among height, kind"):
+            self.spec.by_name(self.frame.drop(columns="width"))
+
+    def test_predictions(self):
+        model = Softmax(nn.Linear(2, 4), 2)
+        model.notes = self.spec.to_notes()
+        expected = model.predict(torch.tensor([[3.0, 1.0], [4.0, 2.0]])).probabilities
+        assert torch.allclose(model.predict(self.frame).probabilities, expected)
+
+
+def test_larger_unsigned_integers_are_refused_like_others():
+    model, images = trained()
+    for kind in (torch.uint16, torch.int16):
+        with pytest.raises(ShapeError, match="a different scale"):
+            model.predict((255 * images).to(kind))
 
 
 class TestPredict:

@@ -64,14 +64,6 @@ def libraries(monkeypatch, settings):
     monkeypatch.setattr(vision, "torchvision", lambda: SimpleNamespace(models=models))
 
 
-@pytest.fixture
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
-    folder = tmp_path / "hub" / "checkpoints"
-    folder.mkdir(parents=True)
-    return folder
-
-
 @pytest.mark.parametrize("library", ["timm", "torchvision"])
 def test_unknown_models_are_refused_with_similar_names(library):
     check_name(f"{library}:net10")

@@ -119,14 +119,6 @@ class TestLoading:
 class TestDownloadWeights:
     URL = "https://example.com/models/weights-0123.pth"
 
-    @pytest.fixture
-    def cache(self, tmp_path, monkeypatch):
-        monkeypatch.setenv("TORCH_HOME", str(tmp_path))
-        monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")  # no network
-        folder = tmp_path / "hub" / "checkpoints"
-        folder.mkdir(parents=True)
-        return folder
-
     def test_cached_files_come_first(self, cache):
         torch.save({}, cache / "weights-0123.pth")
         assert download_weights(self.URL, "torchvision:net") == cache / "weights-0123.pth"

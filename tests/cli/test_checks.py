@@ -11,7 +11,6 @@ from randomset.cli.checks import (
     named_sources,
     number_or_auto,
     share_or_number,
-    weights_file,
 )
 from randomset.errors import RandomSetError
 
@@ -25,14 +24,6 @@ def test_sources_with_names():
     for wrong in (["=x"], ["a="], [""], ["a=b", "a=c"], ["x/a.npz", "y/a.npz"]):
         with pytest.raises(RandomSetError):
             named_sources(wrong)
-
-
-def test_weights_in_a_folder_with_runs_of_any_name(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for name in ("none", "default", "mine.pt"):
-        (tmp_path / name).mkdir()
-    assert [weights_file(name) for name in ("none", "default")] == ["none", "default"]
-    assert weights_file("mine.pt") == str(tmp_path / "mine.pt")
 
 
 def test_class_weights():

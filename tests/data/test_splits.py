@@ -244,11 +244,20 @@ class TestVersionOne:
         assert remarks == ()
         assert torch.equal(parts.test, Parts.load(path, digits).test)
 
-    def test_changed_data_are_rejected_and_others_kept(self, path):
+    def test_changed_data_are_rejected_or_kept(self, path):
         digits = load_source("digits")
         with pytest.raises(FileFormatError, match="have changed since training"):
             Parts.match(path, digits.part(torch.arange(1796)))
-        assert unseen(path, digits) is digits
+        others = digits.part(torch.arange(1796))
+        kept = unseen(path, others)
+        assert torch.equal(kept.inputs, others.inputs)
+        assert "used in training are not recognised" in kept.remarks[0]
+
+    def test_the_same_data_in_another_place_are_tested_on_what_was_held_out(self, path):
+        digits = load_source("digits")
+        tested = unseen(path, digits)
+        assert torch.equal(tested.inputs, digits.inputs[Parts.match(path, digits)[0].test])
+        assert "were used in training and are excluded" in tested.remarks[0]
 
 
 @pytest.mark.parametrize(

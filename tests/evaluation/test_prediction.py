@@ -2,11 +2,13 @@
 
 import datasets
 import numpy as np
+import pandas
 import pytest
 import torch
 from torch.utils.data import TensorDataset
 
 from randomset import backbones
+from randomset.backbones.inputs import InputSpec
 from randomset.errors import InvalidBeliefError, LabelError, RandomSetError
 from randomset.evaluation import as_predictor, evaluate
 from randomset.models import Ensemble, Softmax
@@ -21,6 +23,19 @@ class TestMistakes:
             evaluate(model, (inputs, points(100)[1]), batch_size=50)
         with pytest.raises(InvalidBeliefError, match=r"on test; got nan.*input 57 \(batch 1, index 7\)"):
             evaluate(network(), (inputs, points(100)[1]), batch_size=50)
+
+
+def test_data_frames_are_read_by_the_names_of_their_columns():
+    inputs, labels = points(60)
+    names = [f"x{number}" for number in range(inputs.shape[1])]
+    frame = pandas.DataFrame(inputs.numpy(), columns=names)
+    found = network()
+    found.notes = InputSpec(tuple(inputs.shape[1:]), columns=tuple(names)).to_notes()
+    far = pandas.DataFrame(UNKNOWN.numpy(), columns=names)
+    expected = evaluate(found, (inputs, labels), {"far": UNKNOWN})
+    result = evaluate(found, (frame[names[::-1]], labels), {"far": far[names[::-1]]})
+    for data in ("test", "far"):
+        assert torch.equal(result.predictions[data].probabilities, expected.predictions[data].probabilities)
 
 
 class TestPasses:

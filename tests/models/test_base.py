@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from scipy.sparse import csr_matrix
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -265,6 +266,16 @@ class TestUnusualInputs:
     def test_no_numbers(self, model, inputs):
         with pytest.raises(ShapeError, match="expected numbers; got"):
             model.predict(inputs)
+
+    def test_sparse_matrices(self, model):
+        for inputs in (csr_matrix(np.ones((2, 4))), torch.ones(2, 1, 2, 2).to_sparse()):
+            with pytest.raises(ShapeError, match="sparse inputs are not supported"):
+                model.predict(inputs)
+
+    def test_pictures_with_labels(self, model):
+        picture = Image.fromarray(np.full((2, 2), 255, "uint8"))
+        with pytest.raises(ShapeError, match=r"^expected images; got tuple"):
+            model.predict([(picture, 0)])
 
     def test_wrong_types(self, model):
         for inputs in ({"x": torch.rand(1, 1, 2, 2)}, torch.ones(1, 1, 2, 2, dtype=torch.bool)):

@@ -8,6 +8,8 @@ import torch
 from torch import nn
 
 import randomset as rs
+from randomset.backbones import small_cnn
+from randomset.backbones.inputs import InputSpec
 from randomset.errors import LabelError, RandomSetError, RandomSetWarning
 from randomset.models import load
 from randomset.models.reliability_fitting import Reservoir
@@ -47,6 +49,16 @@ def test_training_again_forgets_it(trained):
     network.reliability = trained[0].reliability
     rs.fit(network, blobs(100), epochs=1, progress=False)
     assert network.reliability is None
+
+
+def test_inputs_in_another_layout():
+    images, labels = torch.rand(120, 3, 6, 6), torch.arange(120) % 3
+    network = rs.RandomSetNetwork(small_cnn(3, 6), rs.Budget.powerset(3))
+    network.notes = InputSpec.of(images).to_notes()
+    last = images.permute(0, 2, 3, 1)
+    expected = copy.deepcopy(network).fit_reliability((images, labels), (images[:60], labels[:60]))
+    found = network.fit_reliability((last, labels), (last[:60].numpy(), labels[:60]))
+    assert found.mean == pytest.approx(expected.mean, abs=1e-5)
 
 
 def test_set_valued_labels_and_samples_without_one():

@@ -1,5 +1,7 @@
 """Calibration after training: temperatures of random-set and softmax networks."""
 
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -7,7 +9,8 @@ from torch.utils.data import TensorDataset
 
 import randomset as rs
 from randomset import backbones
-from randomset.errors import LabelError, RandomSetError
+from randomset.backbones.inputs import InputSpec
+from randomset.errors import LabelError, RandomSetError, ShapeError
 from randomset.models import Epinet, Softmax
 from randomset.models.prediction import calibration_error
 from randomset.models.temperature import calibrate
@@ -22,6 +25,17 @@ def identity_softmax(scale=1.0):
         model.layer.weight.copy_(scale * torch.eye(3))
         model.layer.bias.zero_()
     return model.eval()
+
+
+def test_inputs_in_another_layout():
+    images, labels = torch.rand(60, 3, 6, 6), torch.arange(60) % 3
+    model = Softmax(backbones.small_cnn(3, 6), 3)
+    model.notes = InputSpec.of(images).to_notes()
+    expected = rs.calibrate(copy.deepcopy(model), (images, labels))
+    found = rs.calibrate(copy.deepcopy(model), (images.permute(0, 2, 3, 1).numpy(), labels))
+    assert found.nll == pytest.approx(expected.nll)
+    with pytest.raises(ShapeError, match="a different scale"):
+        rs.calibrate(model, (255 * images, labels))
 
 
 def drawn(samples=4000):

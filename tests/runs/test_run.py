@@ -64,6 +64,24 @@ class TestTraining:
         assert run.resume().is_trained
         assert json.loads((run.folder / "test.json").read_text()) == before
 
+    def test_a_relative_path_is_found_from_any_folder(self, trained, tmp_path, monkeypatch):
+        monkeypatch.chdir(trained)
+        run = Run.train(TrainConfig(source="photos", method="softmax", **SMALL), tmp_path / "run")
+        assert run.config.source == str(trained / "photos")
+        monkeypatch.chdir(tmp_path)
+        assert len(run.data().test)
+
+    def test_a_run_is_not_overwritten(self, run):
+        before = {path: path.read_bytes() for path in run.folder.rglob("*") if path.is_file()}
+        with pytest.raises(FileFormatError, match="already contains a run"):
+            Run.train(TrainConfig(source=run.config.source, epochs=7), run.folder)
+        assert {path: path.read_bytes() for path in run.folder.rglob("*") if path.is_file()} == before
+
+    def test_without_a_source(self, tmp_path):
+        with pytest.raises(RandomSetError, match="no source was given"):
+            Run.train(TrainConfig(), tmp_path / "run")
+        assert not (tmp_path / "run").exists()
+
     def test_nothing_is_printed(self, tmp_path, capsys):
         Run.train(TrainConfig(source="digits", method="softmax", **SMALL), tmp_path / "run")
         printed = capsys.readouterr()

@@ -9,6 +9,21 @@ from randomset.errors import FileFormatError, RandomSetError
 from randomset.training import TrainConfig
 
 
+def test_paths_become_absolute(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("none", "default", "mine.pt", "photos", "encoder"):
+        (tmp_path / name).mkdir()
+    for name in ("none", "default"):  # words, whatever the folder is called
+        assert TrainConfig(weights=name).located() == TrainConfig(weights=name)
+    found = TrainConfig(source="photos", backbone="hf:encoder", weights="mine.pt").located()
+    assert found.source == str(tmp_path / "photos")
+    assert found.backbone == f"hf:{tmp_path / 'encoder'}"
+    assert found.weights == str(tmp_path / "mine.pt")
+    assert found.located() == found
+    elsewhere = TrainConfig(source="digits", backbone="hf:bert-base-uncased")
+    assert elsewhere.located() == elsewhere
+
+
 class TestPhases:
     def test_half_of_the_epochs_are_for_the_plain_network(self):
         plain, rest = TrainConfig(epochs=9).phases(1000)

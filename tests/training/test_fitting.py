@@ -3,6 +3,7 @@
 import csv
 import signal
 
+import pandas
 import pytest
 import torch
 from torch import nn
@@ -78,6 +79,22 @@ class TestLearning:
         report = quick(network(), data, val, epochs=2)
         assert 0 <= report.last["val_accuracy"] <= 1
         assert report.calibration is not None
+
+
+def test_data_frames(digits):
+    x, y = digits[0].tensors
+    frame, labels = pandas.DataFrame(x.numpy()), pandas.Series(y.numpy())
+    expected = quick(network(), (x, y), epochs=1).last["loss"]
+    assert quick(network(), (frame, labels), epochs=1).last["loss"] == expected
+
+
+def test_larger_values_in_a_later_training_are_known():
+    images, labels = torch.rand(40, 1, 4, 4), torch.arange(40) % 2
+    model = Softmax(backbones.small_cnn(1, 4), 2)
+    rs.fit(model, (images, labels), epochs=1, progress=False)
+    rs.fit(model, (255 * images, labels), (255 * images, labels), epochs=1, calibrated=True, progress=False)
+    assert model.input_spec.largest > 200
+    assert len(model.predict(255 * images).labels) == 40
 
 
 def data_module(data):

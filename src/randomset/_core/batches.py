@@ -21,6 +21,7 @@ __all__ = [
     "Rows",
     "as_array",
     "as_floating",
+    "as_tensor",
     "call_with",
     "count_of",
     "cut_into_batches",
@@ -38,6 +39,7 @@ __all__ = [
     "pixels_from_pil",
     "progress_bar",
     "split_batch",
+    "unweighted",
     "usual_workers",
 ]
 
@@ -64,9 +66,14 @@ def split_batch(batch: Any) -> tuple[Any, Any]:
     return batch, None
 
 
+def unweighted(batch: Any) -> tuple[Any, Any]:
+    """Split a batch into inputs and labels, without its weights."""
+    return split_batch(batch[:2] if isinstance(batch, (tuple, list)) and len(batch) == 3 else batch)
+
+
 def inputs_alone(batch: Any) -> Any:
     """Return the inputs of a batch without its labels and weights."""
-    return split_batch(batch[:2] if isinstance(batch, (tuple, list)) and len(batch) == 3 else batch)[0]
+    return unweighted(batch)[0]
 
 
 def cut_into_batches(
@@ -117,14 +124,25 @@ def cut_into_batches(
 
 def _as_rows(part: Any) -> Any:
     """Convert arrays to tensors, and raise for a single number, which has no rows."""
-    if hasattr(part, "__array__") and not isinstance(part, Tensor):
-        try:
-            part = torch.as_tensor(part.__array__())
-        except (TypeError, ValueError) as error:
-            raise ShapeError("the inputs must be numbers", got=str(error)) from None
+    if hasattr(part, "__array__"):
+        part = as_tensor(part)
     if isinstance(part, Tensor) and part.dim() == 0:
         raise ShapeError("no inputs to predict", got="shape ()", expected="(batch, …)")
     return part
+
+
+def as_tensor(values: Any) -> Tensor:
+    """Convert an array or a data frame to a tensor; one that cannot be written is copied.
+
+    >>> as_tensor(np.ones(2))
+    tensor([1., 1.], dtype=torch.float64)
+    """
+    if isinstance(values, Tensor):
+        return values
+    try:
+        return torch.as_tensor(np.require(values, requirements="W"))  # torch warns of read-only arrays
+    except (TypeError, ValueError) as error:
+        raise ShapeError("the inputs must be numbers", got=str(error)) from None
 
 
 @dataclass(frozen=True)
@@ -193,6 +211,13 @@ def as_array(inputs: Any) -> Any:
     array([[1, 2],
            [3, 4]])
     """
+    if hasattr(inputs, "toarray") or getattr(inputs, "layout", torch.strided) is not torch.strided:
+        raise ShapeError(
+            "sparse inputs are not supported",
+            got=type(inputs).__name__,
+            expected="a dense tensor or array",
+            remedy="Convert them: to_dense() or toarray()",
+        )
     first = inputs
     while isinstance(first, (list, tuple)) and first:
         first = first[0]
@@ -200,11 +225,13 @@ def as_array(inputs: Any) -> Any:
     listed = isinstance(inputs, (list, tuple)) and isinstance(first, (int, float, complex))
     framed = hasattr(inputs, "__array__") and not isinstance(inputs, (Tensor, np.ndarray))
     fixed = isinstance(inputs, np.ndarray) and not inputs.flags.writeable  # torch would warn
+    pictures = ([inputs] if first is inputs else inputs) if is_picture(first) else []
+    if other := [type(each).__name__ for each in pictures if not is_picture(each)]:
+        raise ShapeError("expected images", got=other[0], remedy="Leave out labels, and lists of lists")
     if is_picture(first) or listed or framed or fixed:
         try:
             if is_picture(first):
-                images = [inputs] if first is inputs else inputs
-                return torch.stack([pixels_from_pil(image) for image in images])
+                return torch.stack([pixels_from_pil(picture) for picture in pictures])
             inputs = np.array(inputs)  # a copy: the array of a data frame may be read-only
         except (ValueError, RuntimeError) as error:
             raise ShapeError("the inputs differ in shape", got=first_line(error)) from None
@@ -260,8 +287,8 @@ def as_floating(inputs: Any, dtype: torch.dtype) -> Any:
     """Convert arrays to tensors, and floating-point values to `dtype`; bytes and tokens are kept."""
     if isinstance(inputs, Mapping):
         return {name: as_floating(value, dtype) for name, value in inputs.items()}
-    if not isinstance(inputs, Tensor) and hasattr(inputs, "__array__"):
-        inputs = torch.as_tensor(np.require(inputs, requirements="W"))  # a copy if it is read-only
+    if hasattr(inputs, "__array__"):
+        inputs = as_tensor(inputs)
     if isinstance(inputs, Tensor) and inputs.is_floating_point():
         return inputs.to(dtype)
     return inputs
@@ -340,7 +367,7 @@ def paired(data: Any) -> Any:
         and len(data) > 1
         and all(isinstance(part, Tensor) or hasattr(part, "__array__") for part in data)
     ):
-        data = tuple(torch.as_tensor(part) for part in data)
+        data = tuple(map(as_tensor, data))
         if len({len(part) for part in data}) > 1:
             raise ShapeError("inputs and labels have different lengths", got=[len(part) for part in data])
         return TensorDataset(*data)

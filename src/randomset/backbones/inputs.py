@@ -119,9 +119,27 @@ class InputSpec:
             f"{' × '.join(['n', *map(str, self.shape)])} {'images' if self.kind == 'images' else 'numbers'}"
         )
 
+    def by_name(self, frame: Any) -> Any:
+        """Return the columns of a data frame in the order of training; anything without names is unchanged.
+
+        Raises `ShapeError` if a column is missing. Other columns, such as the labels, are left out.
+        """
+        names = [str(name) for name in getattr(frame, "columns", ())]
+        if self.columns is None or names == [str(number) for number in range(len(names))]:
+            return frame
+        if missing := [name for name in self.columns if name not in names]:
+            raise ShapeError(
+                "the table lacks a column that the network was trained on",
+                got=f"no {missing[0]} among {', '.join(names[:10])}",
+                remedy="Rename the columns, or pass an array without names",
+            )
+        return frame[[frame.columns[names.index(name)] for name in self.columns]]
+
     def batched(self, inputs: Tensor) -> Tensor:
         """Add a missing batch or channel dimension, and move channels first: a view, without a copy."""
         images, given = self.kind == "images", tuple(inputs.shape)
+        if not inputs.dtype.is_signed and inputs.dtype.itemsize > 1:
+            inputs = inputs.long()  # torch cannot calculate with larger unsigned integers
         if images and inputs.dim() == 2:
             if given[1] == math.prod(self.shape):
                 raise ShapeError(

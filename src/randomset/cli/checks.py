@@ -6,7 +6,6 @@ import math
 from pathlib import Path
 from typing import Any
 
-from randomset.data.splits import resolved
 from randomset.errors import MissingPackageError, RandomSetError
 from randomset.report.axes import need_matplotlib
 from randomset.training.balance import checked_class_weight
@@ -19,7 +18,6 @@ __all__ = [
     "named_sources",
     "number_or_auto",
     "share_or_number",
-    "weights_file",
 ]
 
 
@@ -44,11 +42,6 @@ def check_seed(seed: int) -> None:
     """Reject a seed that torch does not accept."""
     if not 0 <= seed < 2**63:
         raise RandomSetError("--seed is out of range", got=seed, expected="a non-negative integer below 2^63")
-
-
-def weights_file(text: str) -> str:
-    """Return the absolute path of a file of weights; the words "none" and "default" stay as they are."""
-    return text if text in ("none", "default") else resolved(text)
 
 
 def class_weights(texts: list[str] | None) -> Any:

@@ -14,9 +14,8 @@ from randomset.cli.checks import (
     class_weights,
     named_sources,
     number_or_auto,
-    weights_file,
 )
-from randomset.data.splits import resolved, usual_shares
+from randomset.data.splits import usual_shares
 from randomset.errors import RandomSetError
 from randomset.evaluation import Evaluation
 from randomset.models.ensemble import Ensemble
@@ -85,12 +84,13 @@ def compare(
         raise RandomSetError("--members is for ensembles, and --methods names none", got=methods)
     unknown = named_sources(ood or [])
     check_writable(out / "comparison.md")
+    paths = TrainConfig(source=source, backbone=backbone, weights=weights).located()
     settings: dict[str, Any] = dict(
-        source=resolved(source), backbone=backbone, num_sets=number_or_auto(sets), recipe=recipe,
+        source=paths.source, backbone=paths.backbone, num_sets=number_or_auto(sets), recipe=recipe,
         epochs=epochs, batch_size=batch_size, learning_rate=learning_rate,
         class_weight=class_weights(class_weight), sampling=sampling, augment=augment, ema=ema, keep=keep,
-        width=width, weights=weights_file(weights), freeze=freeze, mirror=mirror, size=size,
-        label_column=label_column, text_column=text_column, **usual_shares(resolved(source)),
+        width=width, weights=paths.weights, freeze=freeze, mirror=mirror, size=size,
+        label_column=label_column, text_column=text_column, **usual_shares(paths.source),
     )  # fmt: skip
 
     def configs_of(names: list[str]) -> list[TrainConfig]:

@@ -10,8 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from randomset.cli.checks import check_seed, class_weights, number_or_auto, share_or_number, weights_file
-from randomset.data.splits import resolved, usual_shares
+from randomset.cli.checks import check_seed, class_weights, number_or_auto, share_or_number
+from randomset.data.splits import usual_shares
 from randomset.errors import FileFormatError, RandomSetError
 from randomset.models.ensemble import Ensemble, ensemble_of
 from randomset.models.storage import classifier_class
@@ -168,16 +168,17 @@ def train(
     """
     method = method if members is None else ensemble_of(method)
     names = [field.name for field in dataclasses.fields(TrainConfig)]
+    paths = TrainConfig(source=source, backbone=backbone, weights=weights).located()
     typed = {name: context.params[name] for name in names if name in context.params} | {
-        "source": resolved(source),
+        "source": paths.source,
         "method": method,
-        "backbone": f"hf:{resolved(backbone[3:])}" if backbone.startswith("hf:") else backbone,
-        "weights": weights_file(weights),
+        "backbone": paths.backbone,
+        "weights": paths.weights,
         "num_sets": number_or_auto(sets),
         "hidden": _widths(hidden),
         "class_weight": class_weights(class_weight),
     }
-    usual = usual_shares(typed["source"])
+    usual = usual_shares(paths.source)
     for name, value in (("validation", validation), ("calibration", calibration), ("test", test)):
         typed[name] = share_or_number(value, usual[name], name)
     check_seed(seed)
@@ -246,12 +247,6 @@ def _settings(
                 remedy="Leave out these options, or choose another folder",
             )
         return settings
-    if stored.exists():
-        raise FileFormatError(
-            "the folder already contains a run",
-            got=str(out),
-            remedy="Pass --resume to resume it, or choose another folder with --out",
-        )
     if config is None:
         settings = TrainConfig(**typed)
     else:
@@ -261,12 +256,6 @@ def _settings(
         typer.echo(f"Settings from {config}:")
         for name, value in dataclasses.asdict(settings).items():
             typer.echo(f"  {name} = {value}{'  (from the command line)' if name in given else ''}")
-    if not settings.source:
-        raise RandomSetError(
-            "no source was given",
-            expected="a name of `randomset data`, a folder of images, a table, or an .npz file",
-            remedy="randomset train digits --out run",
-        )
     return settings
 
 

@@ -120,20 +120,28 @@ def unseen(path: Path, data: Source) -> Source:
     Images and texts are excluded if an equal one was used. So are the rows of a table, unless more than 1 %
     of the rows in the run's data repeat others: in a table of a few integers, equal rows need not be the same
     sample. They are then excluded only if all rows used in training are present, as in a copy of the table.
-    Constant images, such as blank ones, never count as equal. Without a split, or with one of version 1, all
-    samples are kept.
+    Constant images, such as blank ones, never count as equal.
+
+    Without a split, all samples are kept. One of version 1 recognises only the whole data, unchanged; a
+    remark says if it does not.
     """
     stored = _Stored.read(path) if path.exists() else None
-    if stored is None or stored.digests is None:
+    if stored is None:
         return data
-    digests = sample_digests(data.inputs)
-    codes = stored.codes_of(digests)
-    matched = (codes >= _TRAIN) & (codes != _TEST)
-    seen = (matched | (codes == _COPY)) & torch.tensor([bool(digest) for digest in digests])
-    repeated = not stored.identifies(data)
-    keep_all = repeated and int(matched.sum()) < int((stored.codes != _TEST).sum())
-    if repeated and not keep_all:
-        seen &= matched
+    if stored.digests is None:
+        if not stored.describes(data):
+            remark = "samples used in training are not recognised: the split is that of an earlier version"
+            return replace(data, remarks=(*data.remarks, remark))
+        seen, keep_all = stored.codes != _TEST, False
+    else:
+        digests = sample_digests(data.inputs)
+        codes = stored.codes_of(digests)
+        matched = (codes >= _TRAIN) & (codes != _TEST)
+        seen = (matched | (codes == _COPY)) & torch.tensor([bool(digest) for digest in digests])
+        repeated = not stored.identifies(data)
+        keep_all = repeated and int(matched.sum()) < int((stored.codes != _TEST).sum())
+        if repeated and not keep_all:
+            seen &= matched
     if not seen.any():
         return data
     remark = f"{int(seen.sum()):,} of {len(data):,} inputs "

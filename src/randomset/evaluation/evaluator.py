@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from randomset.backbones.inputs import InputSpec
 from randomset.belief.decision import utility
 from randomset.belief.text import FAMILIAR
 from randomset.errors import RandomSetError, ShapeError
@@ -131,8 +132,9 @@ def evaluate(
         )
     shared: dict[str, Any] = {"batch_size": batch_size, "workers": workers, "devices": devices}
     shared |= {"seed": seed, "progress": progress, "known": known}
-    spec: Any = {"like": getattr(model, "input_spec", None), "resize": False}  # test data keep their size
-    tested = predictions_of(predictor, test, "test", labelled=True, keep=samples * changed, **shared, **spec)
+    spec: InputSpec | None = getattr(model, "input_spec", None)
+    form: Any = {"like": spec, "resize": False}  # test data keep their size
+    tested = predictions_of(predictor, test, "test", labelled=True, keep=samples * changed, **shared, **form)
     known = known or tested.classes or tuple(map(str, range(tested.prediction.probabilities.shape[1])))
     outputs = tested.prediction.probabilities.shape[1]
     if not shared["known"]:  # names come from the data, where trailing classes may not occur
@@ -144,6 +146,8 @@ def evaluate(
             remedy="Pass the class names in the order of the outputs: classes=[…]",
         )
     shared["known"], shared["like"] = known, tested.layout
+    if spec is not None and tested.layout is not None:
+        shared["like"] = dataclasses.replace(tested.layout, columns=spec.columns)
     check_labels(tested.prediction.probabilities, _labels(tested))
     if score not in tested.prediction.scores:
         raise RandomSetError(
@@ -162,7 +166,7 @@ def evaluate(
     numbers: dict[str, Any] = {
         "classes": list(known),
         "test": test_section(tested, bins),
-        "by_class": class_section(tested.labels, tested.prediction.labels, len(known)),
+        "by_class": class_section(_labels(tested), tested.prediction.labels, len(known)),
         "ood": ood_section(tested, others, held),
         "selective": selective_section(tested),
     }

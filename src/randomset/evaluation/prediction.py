@@ -119,6 +119,8 @@ def predictions_of(
     own = class_names(data)
     if is_huggingface(data):
         data, feed.pixels = HuggingFaceDataset(data), True
+    if like is not None:
+        data = (like.by_name(data[0]), *data[1:]) if isinstance(data, tuple) and data else like.by_name(data)
     batches, total, samples = cut_into_batches(data, batch_size, workers, name)
     if devices > 1:
         parts = _on_devices(predictor, batches, feed, devices, name)

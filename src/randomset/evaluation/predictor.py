@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from randomset._core.batches import (
     as_floating,
+    as_tensor,
     call_with,
     evaluating,
     feature_tensor,
@@ -150,8 +151,8 @@ class Feed:
     def __call__(self, batch: Any) -> tuple[Any, Any]:
         """Return the inputs and labels of a batch."""
         inputs, labels = (batch, None) if is_texts(batch) else split_batch(batch)
-        if hasattr(inputs, "__array__") and not isinstance(inputs, Tensor):
-            inputs = torch.as_tensor(np.asarray(inputs))
+        if hasattr(inputs, "__array__"):
+            inputs = as_tensor(inputs)
         if not isinstance(inputs, Tensor):
             return inputs, labels
         if self.like is not None:

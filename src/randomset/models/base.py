@@ -212,7 +212,7 @@ class Classifier(nn.Module):
         are those of `predict_batch`.
         """
         spec = self.input_spec
-        inputs = as_array(inputs)
+        inputs = as_array(inputs if spec is None else spec.by_name(inputs))
         if spec is not None and isinstance(inputs, (Tensor, np.ndarray)):
             inputs = spec.batched(torch.as_tensor(inputs))
         home = inputs.device if isinstance(inputs, Tensor) else "cpu"
@@ -221,15 +221,15 @@ class Classifier(nn.Module):
         parts: list[Any] = []
         with evaluating(self), progress_bar("predicting", total, shown) as advance:
             for batch in batches:
-                given = self._converted(inputs_alone(batch), spec)
+                given = self.converted(inputs_alone(batch), spec)
                 parts.append(self._predicted(given, spec, options).to(home))
                 advance(1)
         if not parts:
             raise ShapeError("no inputs to predict", got="no batches", expected="at least one input")
         return parts[0] if len(parts) == 1 else type(parts[0]).concatenate(parts)
 
-    def _converted(self, inputs: Any, spec: InputSpec | None) -> Any:
-        """Convert a batch to the training inputs' form, and move it to the model's device and precision."""
+    def converted(self, inputs: Any, spec: InputSpec | None) -> Any:
+        """Convert a batch to the form of the training inputs, and to the model's device and precision."""
         inputs = as_floating(inputs, self.dtype)
         if spec is not None and isinstance(inputs, Tensor):
             inputs = as_floating(spec.fit(inputs, resize=False)[0], self.dtype)

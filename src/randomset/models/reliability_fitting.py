@@ -11,15 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from randomset._core.batches import (
-    as_floating,
-    call_with,
-    evaluating,
-    labelled_batches,
-    moved,
-    progress_bar,
-    split_batch,
-)
+from randomset._core.batches import call_with, evaluating, progress_bar
 from randomset.belief.text import FAMILIAR
 from randomset.errors import LabelError, RandomSetError, RandomSetWarning
 from randomset.models.reliability import (
@@ -29,7 +21,7 @@ from randomset.models.reliability import (
     check_reliability,
     stratified,
 )
-from randomset.models.temperature import MAX_CHANGED, label_shares, measured
+from randomset.models.temperature import MAX_CHANGED, labelled_inputs, measured
 
 if TYPE_CHECKING:
     from randomset.models.random_set import RandomSetNetwork
@@ -263,12 +255,9 @@ def _outputs(
     network: RandomSetNetwork, data: Any, batch_size: int, ignore_index: int
 ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """Yield features, logits and shares of the classes in the labels, batch by batch."""
-    for batch in labelled_batches(data, batch_size):
-        inputs, labels = split_batch(list(batch)[:2] if isinstance(batch, (tuple, list)) else batch)
-        features = call_with(network.features, moved(as_floating(inputs, network.dtype), network.device))
-        used, shares = label_shares(labels, network.num_classes, ignore_index)
-        used = used.to(network.device)
-        yield features[used], network.head(features)[used], shares.to(network.device)
+    for inputs, used, shares in labelled_inputs(network, data, ignore_index, batch_size):
+        features = call_with(network.features, inputs)
+        yield features[used], network.head(features)[used], shares
 
 
 class Reservoir:

@@ -69,7 +69,12 @@ def methods() -> tuple[str, ...]:
 def classifier_class(name: str) -> type[Classifier]:
     """Return the class registered under a method name."""
     if name not in _CLASSES:
-        raise RandomSetError("unknown method", got=name, expected=f"one of {', '.join(methods())}")
+        raise RandomSetError(
+            "unknown method",
+            got=name,
+            expected=f"one of {', '.join(methods())}",
+            remedy="A method of your own must first be registered: import the module that defines it",
+        )
     return _CLASSES[name]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,15 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from randomset._core.batches import (
-    as_floating,
-    call_with,
-    evaluating,
-    labelled_batches,
-    moved,
-    progress_bar,
-    split_batch,
-)
+from randomset._core.batches import call_with, evaluating, labelled_batches, progress_bar, unweighted
 from randomset.belief.random_set import RandomSet
 from randomset.errors import LabelError, RandomSetError
 from randomset.models.calibration import BeliefTemperature, Calibration, PignisticTemperature
@@ -213,16 +205,27 @@ def label_outputs(
     """Return a model's outputs for labelled samples, and the share of each class in their labels (n × N)."""
     parts = []
     with evaluating(model), progress_bar("calibrating", None, progress) as advance:
-        for batch in labelled_batches(data, batch_size):
-            inputs, labels = split_batch(list(batch)[:2] if isinstance(batch, (tuple, list)) else batch)
-            outputs = call_with(model, moved(as_floating(inputs, model.dtype), model.device))
-            used, shares = label_shares(labels, model.num_classes, ignore_index)
+        for inputs, used, shares in labelled_inputs(model, data, ignore_index, batch_size):
             # In double precision, so that rounding does not decide ties.
-            parts.append((outputs.double()[used.to(model.device)], shares.to(model.device)))
+            parts.append((call_with(model, inputs).double()[used], shares))
             advance(1)
     if not parts or not sum(len(outputs) for outputs, _ in parts):
         raise LabelError("no data to calibrate on", got="no labelled samples")
     return torch.cat([outputs for outputs, _ in parts]), torch.cat([shares for _, shares in parts])
+
+
+def labelled_inputs(
+    model: Classifier, data: Any, ignore_index: int, batch_size: int
+) -> Iterator[tuple[Any, Tensor, Tensor]]:
+    """Yield inputs, which of them have a label, and the shares of the classes in the labels, batch by batch.
+
+    Inputs are converted as in `Classifier.predict`; everything is on the model's device.
+    """
+    spec = model.input_spec
+    for batch in labelled_batches(data, batch_size):
+        inputs, labels = unweighted(batch)
+        used, shares = label_shares(labels, model.num_classes, ignore_index)
+        yield model.converted(inputs, spec), used.to(model.device), shares.to(model.device)
 
 
 def label_shares(labels: Any, num_classes: int, ignored: int) -> tuple[Tensor, Tensor]:

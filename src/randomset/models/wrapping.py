@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from randomset._core.batches import inputs_alone, labelled_batches, split_batch
+from randomset._core.batches import inputs_alone, labelled_batches, unweighted
 from randomset._core.checks import listed
 from randomset.backbones.inputs import InputSpec, Standardise
 from randomset.belief.budget import Budget
@@ -136,7 +136,7 @@ class _Checked:
 
     def __iter__(self) -> Iterator[Any]:
         for batch in self.batches:
-            inputs, labels = split_batch(list(batch)[:2] if isinstance(batch, (tuple, list)) else batch)
+            inputs, labels = unweighted(batch)
             if isinstance(labels, Tensor):
                 self._check(labels)
             if isinstance(inputs, Tensor):

@@ -234,7 +234,7 @@ def check_settings(run: Run, config: TrainConfig) -> None:
     """Reject a stored run whose settings differ from a configuration."""
     if not (run.folder / "config.json").exists():
         return
-    stored, wanted = (dataclasses.asdict(each) for each in (run.config, config))
+    stored, wanted = (dataclasses.asdict(each.located()) for each in (run.config, config))
     if config.backbone == "auto":
         wanted["backbone"] = stored["backbone"]
     if config.weights != "none" and config.size is None:
@@ -284,7 +284,7 @@ def fingerprints(config: TrainConfig, ood: Mapping[str, str]) -> dict[str, str]:
     for name, source in ood.items():
         if name in ("test", "validation", "calibration"):
             raise RandomSetError("this name is reserved", got=f"--ood {name}=…", expected="another name")
-        if resolved(source) == config.source and config.test:
+        if resolved(source) == resolved(config.source) and config.test:
             raise RandomSetError("the unknown data are the training data", got=f"--ood {name}={source}")
         more: dict[str, Any] = {"columns": data.columns} if data.kind == "features" else {}
         unknown = load_source(source, "test", labelled=False, size=size, **columns, **more)

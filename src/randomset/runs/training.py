@@ -22,7 +22,7 @@ from randomset.backbones.registry import check_name, default_image_size
 from randomset.belief.budget import Budget
 from randomset.data.sources import Source, load_source
 from randomset.data.splits import Parts
-from randomset.errors import RandomSetError, RandomSetWarning, WriteError
+from randomset.errors import FileFormatError, RandomSetError, RandomSetWarning, WriteError
 from randomset.models import load as load_model
 from randomset.models.base import Classifier
 from randomset.models.prediction import Prediction, Threshold, calibration_error
@@ -32,7 +32,7 @@ from randomset.training.config import TrainConfig
 from randomset.training.pipeline import train
 from randomset.training.preparation import backbone_for, backbone_name, spec_for
 
-__all__ = ["cleanup", "clock", "finish_run", "seconds_of", "stored_tokenizer", "train_run"]
+__all__ = ["check_free", "cleanup", "clock", "finish_run", "seconds_of", "stored_tokenizer", "train_run"]
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +47,14 @@ def train_run(
     base: Path | None = None,
 ) -> None:
     """Implement `Run.train`, with the same arguments: train, store and test a model in the folder `out`."""
+    config = config.checked().located()
+    if not config.source:
+        raise RandomSetError(
+            "no source was given",
+            expected="a name of `randomset data`, a folder of images, a table, or an .npz file",
+        )
+    if not resume:
+        check_free(out, "Resume it (--resume, or resume=True), or choose another folder")
     import_lightning()  # fail before the data are read
     if ":" in config.backbone:  # likewise
         check_name(config.backbone)
@@ -132,6 +140,12 @@ def finish_run(
             f"On {measured['samples']} held-out samples: accuracy {measured['accuracy']:.2%}, "
             f"ECE {measured['ece']:.3f}{more}."
         )
+
+
+def check_free(out: Path, remedy: str = "Choose another folder") -> None:
+    """Raise an error if a folder already contains a run, which another one would overwrite."""
+    if (out / "config.json").exists():
+        raise FileFormatError("the folder already contains a run", got=str(out), remedy=remedy)
 
 
 @contextmanager

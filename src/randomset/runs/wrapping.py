@@ -27,7 +27,7 @@ from randomset.models.base import Classifier
 from randomset.models.reliability import check_reliability
 from randomset.models.storage import WEIGHTS
 from randomset.runs.data import TOKENIZER, NetworkInputs
-from randomset.runs.training import cleanup, clock, finish_run, stored_tokenizer
+from randomset.runs.training import check_free, cleanup, clock, finish_run, stored_tokenizer
 from randomset.training.config import TrainConfig
 from randomset.training.preparation import log_pretrained_inputs, spec_for
 
@@ -112,12 +112,7 @@ def _located(given: str | os.PathLike[str], out: Path) -> Path | str:
             expected="a run folder, or a network by name",
             remedy=f"Name the network: randomset wrap torchvision:MODEL SOURCE --weights {base}",
         )
-    if (out / "config.json").exists():
-        raise FileFormatError(
-            "the folder already contains a run",
-            got=str(out),
-            remedy="Choose another folder with --out",
-        )
+    check_free(out)
     if not base.exists():
         return str(given)
     return f"hf:{base}" if _is_hugging_face(base) else base

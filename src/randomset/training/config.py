@@ -15,6 +15,7 @@ from randomset._core.checks import is_number, is_whole
 from randomset._core.files import expanded, read_document, write_document
 from randomset.budgeting.overlap import check_num_sets
 from randomset.budgeting.reduce import check_reducer
+from randomset.data.splits import resolved
 from randomset.errors import FileFormatError, RandomSetError
 from randomset.models.ensemble import ensemble_of
 from randomset.models.reliability import check_reliability
@@ -213,6 +214,13 @@ class TrainConfig:
                 got=f"reliability {self.reliability} with the method {self.method}",
             )
         return self
+
+    def located(self) -> TrainConfig:
+        """Return the configuration with absolute paths, so that its run can be used from any folder."""
+        library, _, name = self.backbone.partition(":")
+        backbone = f"hf:{resolved(name)}" if library == "hf" else self.backbone
+        weights = self.weights if self.weights in ("none", "default") else resolved(self.weights)
+        return dataclasses.replace(self, source=resolved(self.source), backbone=backbone, weights=weights)
 
     def save(self, path: Path) -> None:
         """Write the configuration as JSON."""

@@ -17,7 +17,8 @@ from torch import nn
 from randomset._core.batches import on_terminal, usual_workers
 from randomset._core.files import locks_out_folder
 from randomset._core.torchvision import import_lightning, torchvision
-from randomset.errors import FileFormatError, LabelError, RandomSetError, RandomSetWarning
+from randomset.backbones.inputs import InputSpec
+from randomset.errors import FileFormatError, LabelError, RandomSetError, RandomSetWarning, ShapeError
 from randomset.models.base import Classifier
 from randomset.models.reliability import MIN_VALIDATION, check_reliability
 from randomset.models.reliability_fitting import ReliabilityReport
@@ -216,6 +217,8 @@ def fit(
         engine.load_state_dict(checked_checkpoint(checkpoints / "best.ckpt", engine)["state_dict"])
     engine.adopt_average()
     history = engine.history or (resumed["history"] if resumed else [])
+    if isinstance(network, Classifier) and engine.input_spec is not None:
+        _note_inputs(network, spec_for(network.preprocess, engine.input_spec))
     calibration, support = None, None
     if validated:
         held_out = data["val_dataloaders"] if val is not None else train.val_dataloader()
@@ -239,12 +242,18 @@ def fit(
     if engine.earlier:  # a fitted head starts with a loss that the first steps may well exceed
         baseline = max(engine.earlier[0]["loss"], history[0]["loss"])
     _warn_of_divergence(history, baseline)
-    if isinstance(network, Classifier):
-        if engine.input_spec is not None and "input_shape" not in network.notes:
-            network.notes |= spec_for(network.preprocess, engine.input_spec).to_notes()
-        if folder is not None and trainer.is_global_zero:
-            network.save(folder)
+    if isinstance(network, Classifier) and folder is not None and trainer.is_global_zero:
+        network.save(folder)
     return report
+
+
+def _note_inputs(network: Classifier, spec: InputSpec) -> None:
+    """Record the form of the training inputs; after an earlier training, only that values have grown."""
+    known = network.input_spec
+    if known is None:
+        network.notes |= spec.to_notes()
+    elif (spec.largest or 0.0) > (known.largest or 0.0):
+        network.notes["largest_input"] = spec.largest
 
 
 def _warn_of_divergence(history: list[dict[str, float]], first: Any) -> None:
@@ -290,7 +299,7 @@ def _calibrated(
     try:
         ignored = getattr(loss, "ignore_index", -100)
         report: CalibrationReport = network.calibrate(held_out, ignore_index=ignored, progress=progress)
-    except LabelError as error:
+    except (LabelError, ShapeError) as error:
         if insist:
             raise
         warnings.warn(f"calibration skipped: {error}", RandomSetWarning, stacklevel=4)
