@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["class_section"]
+__all__ = ["class_section", "numbers_or_none"]
 
 _MOST_PAIRS = 20
 _LARGEST_MATRIX = 100
@@ -19,7 +19,7 @@ def class_section(labels: Tensor, predicted: Tensor, classes: int) -> dict[str, 
 
     precision = TP / (TP + FP), recall = TP / (TP + FN), F1 = 2 TP / (2 TP + FP + FN)
 
-    Undefined values (no such predictions, or no such inputs) are NaN. `confusion[i][j]` counts the inputs of
+    Undefined values (no such predictions, or no such inputs) are None. `confusion[i][j]` counts the inputs of
     class i that were predicted as j; it is left out with more than 100 classes. `confused` lists the pairs of
     different classes with the most inputs as (true class, predicted class, inputs).
 
@@ -37,9 +37,9 @@ def class_section(labels: Tensor, predicted: Tensor, classes: int) -> dict[str, 
     pairs, counts = (classes * labels + predicted).unique(return_counts=True)
     section: dict[str, Any] = {
         "samples": actual.long().tolist(),
-        "precision": (right / chosen).tolist(),
-        "recall": (right / actual).tolist(),
-        "f1": (2 * right / (actual + chosen)).tolist(),
+        "precision": numbers_or_none(right / chosen),
+        "recall": numbers_or_none(right / actual),
+        "f1": numbers_or_none(2 * right / (actual + chosen)),
     }
     if classes <= _LARGEST_MATRIX:
         matrix = torch.zeros(classes * classes, dtype=torch.long).index_put((pairs,), counts)
@@ -49,3 +49,8 @@ def class_section(labels: Tensor, predicted: Tensor, classes: int) -> dict[str, 
     order = counts.argsort(descending=True, stable=True)[:_MOST_PAIRS]
     triples = torch.stack((pairs // classes, pairs % classes, counts), 1)[order]
     return {**section, "confused": triples.tolist()}
+
+
+def numbers_or_none(values: Tensor) -> list[float | None]:
+    """Convert to a list with None for NaN, which JSON does not support."""
+    return [None if value != value else value for value in values.tolist()]

@@ -14,7 +14,7 @@ from randomset.backbones.inputs import InputSpec
 from randomset.belief.decision import utility
 from randomset.belief.text import FAMILIAR
 from randomset.errors import RandomSetError, ShapeError
-from randomset.evaluation.by_class import class_section
+from randomset.evaluation.by_class import class_section, numbers_or_none
 from randomset.evaluation.conformal import SCORES, Conformal
 from randomset.evaluation.metrics import (
     balanced_accuracy,
@@ -357,8 +357,8 @@ def conformal_section(calibration: Outcome, tested: Outcome, alpha: float, seed:
                     "coverage": result.coverage,
                     "size": result.size,
                     "empty": result.empty,
-                    "class_coverage": _plain(result.by_class),
-                    "class_size": _plain(result.size_by_class),
+                    "class_coverage": numbers_or_none(result.by_class),
+                    "class_size": numbers_or_none(result.size_by_class),
                     **_utilities(sets, _labels(tested)),
                 }
             )
@@ -371,11 +371,6 @@ def _utilities(sets: Tensor, labels: Tensor) -> dict[str, float]:
         "u65": utility(sets, labels, "u65").double().mean().item(),
         "u80": utility(sets, labels, "u80").double().mean().item(),
     }
-
-
-def _plain(values: Tensor) -> list[float | None]:
-    """Convert to a list with None for NaN, which JSON does not support."""
-    return [None if value != value else value for value in values.tolist()]
 
 
 def _labels(outcome: Outcome) -> Tensor:
