@@ -77,6 +77,8 @@ def test_errors():
     network = rs.RandomSetNetwork(nn.Linear(8, 8), rs.Budget.powerset(3))
     with pytest.raises(RandomSetError, match="too few validation samples"):
         network.fit_reliability(blobs(100), blobs(5))
+    with pytest.raises(RandomSetError, match="max_bytes must be a number; got None"):
+        network.fit_reliability(blobs(100), blobs(50), max_bytes=None)
     with pytest.raises(RandomSetError, match="nothing to fit"):
         network.fit_reliability(blobs(100), blobs(50), kind="none")
     with pytest.raises(RandomSetError, match="no validation data given"):
@@ -117,6 +119,16 @@ def test_one_pass_over_many_batches():
     features, labels = reservoir.samples()
     assert features.shape == (100, 4)
     assert labels.bincount().min() >= 15
+
+
+def test_gaussians_of_all_classes_without_a_bank():
+    """The size of the bank does not decide how many samples the Gaussians, which need none, are fitted to."""
+    network = rs.RandomSetNetwork(nn.Linear(8, 8), rs.Budget.powerset(3)).eval()
+    found = []
+    for max_bytes in (1, 16 * 2**20):
+        network.fit_reliability(blobs(600), blobs(90, 1), kind="gaussians", max_bytes=max_bytes)
+        found.append(network.reliability.means)
+    assert torch.equal(*found)
 
 
 def test_known_inputs_are_familiar(trained):
