@@ -260,7 +260,7 @@ class TestErrors:
         with pytest.raises(RandomSetError, match=r"too few training samples to fit .*got 1; expected 2"):
             Reliability.fit(features[:1], labels[:1], features, **arguments)
         with pytest.raises(
-            RandomSetError, match=r"max_bytes must be a number; got '16 MB'; expected the larg"
+            RandomSetError, match=r"max_bytes must be a positive number; got '16 MB'; expected the larg"
         ):
             Reliability.fit(features, labels, features, max_bytes="16 MB", **arguments)
         with pytest.raises(RandomSetError, match=r"cannot hold 10 neighbours; got max_bytes=100 for 8 feat"):

@@ -77,7 +77,7 @@ def test_errors():
     network = rs.RandomSetNetwork(nn.Linear(8, 8), rs.Budget.powerset(3))
     with pytest.raises(RandomSetError, match="too few validation samples"):
         network.fit_reliability(blobs(100), blobs(5))
-    with pytest.raises(RandomSetError, match="max_bytes must be a number; got None"):
+    with pytest.raises(RandomSetError, match="max_bytes must be a positive number; got None"):
         network.fit_reliability(blobs(100), blobs(50), max_bytes=None)
     with pytest.raises(RandomSetError, match="nothing to fit"):
         network.fit_reliability(blobs(100), blobs(50), kind="none")

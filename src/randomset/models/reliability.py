@@ -362,7 +362,7 @@ def check_max_bytes(max_bytes: Any) -> None:
     """Raise unless the size of a bank is a number of bytes."""
     if not is_number(max_bytes):
         raise RandomSetError(
-            "max_bytes must be a number",
+            "max_bytes must be a positive number",
             got=repr(max_bytes),
             expected="the largest size of the bank of training samples in bytes, such as 16 * 2**20",
         )
