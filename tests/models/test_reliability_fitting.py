@@ -101,6 +101,19 @@ def test_without_enough_validation_data_there_is_none_by_default(val, caplog):
     assert ("too few validation samples" in caplog.text) == (val is not None)
 
 
+def test_a_default_that_cannot_be_fitted_is_a_warning():
+    class Constant(nn.Linear):
+        def forward(self, inputs):
+            return self.bias.expand(len(inputs), -1)
+
+    network = rs.RandomSetNetwork(Constant(8, 8), rs.Budget.powerset(3))
+    with pytest.warns(RandomSetWarning, match=r"no reliability was fitted, .*: the features of all training"):
+        report = rs.fit(network, blobs(100), blobs(50, 1), epochs=1, progress=False)
+    assert report.reliability is None
+    with pytest.raises(RandomSetError, match="the features of all training samples are equal"):
+        rs.fit(network, blobs(100), blobs(50, 1), epochs=1, reliability="gaussians", progress=False)
+
+
 def test_classes_with_few_samples_are_less_reliable():
     network = rs.RandomSetNetwork(nn.Linear(8, 8), rs.Budget.powerset(3))
     inputs, labels = blobs(600)

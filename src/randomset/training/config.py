@@ -199,8 +199,9 @@ class TrainConfig:
                 remedy="Omit the recipe, or pass a learning rate",
             )
         for name in ("source", "backbone", "reducer", "reliability", "recipe", "weights"):
-            if not isinstance(getattr(self, name), str):
-                raise RandomSetError(f"{name} must be a string", got=repr(getattr(self, name)))
+            if not isinstance(value := getattr(self, name), str):
+                expected = "auto, neighbours, gaussians or none" if name == "reliability" else ""
+                raise RandomSetError(f"{name} must be a string", got=repr(value), expected=expected)
         for name in ("label_column", "text_column"):
             if not isinstance(getattr(self, name), (str, NoneType)):
                 raise RandomSetError(f"{name} must be a string or None", got=getattr(self, name))

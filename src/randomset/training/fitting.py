@@ -339,7 +339,15 @@ def _supported(
     except RandomSetError as error:
         if insist:
             raise
-        logger.info("The reliability was not fitted: %s", error)
+        if isinstance(error, LabelError):  # of which the calibration has warned
+            logger.info("The reliability was not fitted: %s", error)
+            return None
+        warnings.warn(
+            f"no reliability was fitted, so inputs far from the training data can be predicted with "
+            f"certainty: {error}",
+            RandomSetWarning,
+            stacklevel=4,
+        )
         return None
 
 
