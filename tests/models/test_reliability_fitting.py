@@ -81,7 +81,8 @@ def test_errors():
         network.fit_reliability(blobs(100), blobs(50), max_bytes=None)
     with pytest.raises(RandomSetError, match="nothing to fit"):
         network.fit_reliability(blobs(100), blobs(50), kind="none")
-    with pytest.raises(RandomSetError, match="no validation data given"):
+    wrong = r"no validation data given; got reliability='neighbours'; expected .*20 samples or more"
+    with pytest.raises(RandomSetError, match=wrong):
         rs.fit(network, blobs(100), epochs=1, reliability="neighbours")
     with pytest.raises(RandomSetError, match="only random-set networks"):
         rs.fit(
@@ -99,6 +100,17 @@ def test_without_enough_validation_data_there_is_none_by_default(val, caplog):
     assert report.reliability is None
     assert network.reliability is None
     assert ("too few validation samples" in caplog.text) == (val is not None)
+    assert ("The reliability was not fitted: no validation data" in caplog.text) == (val is None)
+
+
+@pytest.mark.parametrize("none", ["none", None])
+@pytest.mark.filterwarnings("error")
+def test_none_by_request(none, caplog):
+    network = rs.RandomSetNetwork(nn.Linear(8, 8), rs.Budget.powerset(3))
+    with caplog.at_level("INFO", "randomset.training"):
+        rs.fit(network, blobs(100), blobs(50, 1), epochs=1, reliability=none, progress=False)
+    assert network.reliability is None
+    assert "reliability" not in caplog.text
 
 
 def test_a_default_that_cannot_be_fitted_is_a_warning():

@@ -106,7 +106,7 @@ class WrappedClassifier(RandomSetNetwork):
                 got=type(model).__name__,
                 remedy="It has a reliability, so use it as it is"
                 if getattr(model, "familiar_from", None) is not None
-                else "Fit its reliability: network.fit_reliability(train, val)",
+                else "Fit its reliability: network.fit_reliability(train, val), or train it with one",
             )
         if not isinstance(model, Softmax) or type(model).predict_batch is not Softmax.predict_batch:
             raise RandomSetError(

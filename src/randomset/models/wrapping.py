@@ -233,7 +233,7 @@ def _check_validation(report: CalibrationReport, num_classes: int) -> None:
             "too few validation samples to wrap a classifier",
             got=report.samples,
             expected=f"{MIN_VALIDATION} or more",
-            remedy="Hold out more",
+            remedy="Hold out more, on the command line with --validation",
         )
     if report.accuracy[0] < 1 / num_classes:
         warnings.warn(

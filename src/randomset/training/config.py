@@ -18,7 +18,7 @@ from randomset.budgeting.reduce import check_reducer
 from randomset.data.splits import resolved
 from randomset.errors import FileFormatError, RandomSetError
 from randomset.models.ensemble import ensemble_of
-from randomset.models.reliability import check_reliability
+from randomset.models.reliability import MIN_VALIDATION, check_reliability
 from randomset.models.storage import classifier_class
 from randomset.training.augmentation import check_augmentation
 from randomset.training.balance import ClassWeight, checked_class_weight
@@ -191,6 +191,12 @@ class TrainConfig:
         if self.keep == "best" and not self.validation:
             raise RandomSetError(
                 "keeping the best epoch requires validation data", got="keep best with validation 0"
+            )
+        if not self.validation and self.reliability in ("neighbours", "gaussians"):
+            raise RandomSetError(
+                "a reliability is fitted to validation data",
+                got=f"reliability {self.reliability} with validation 0",
+                expected=f"{MIN_VALIDATION} samples or more",
             )
         if self.freeze and self.recipe == "text" and self.learning_rate is None:
             raise RandomSetError(
