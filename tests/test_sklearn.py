@@ -1,6 +1,7 @@
 """The scikit-learn face, by scikit-learn's own checks, in its tools, and on real digits."""
 
 import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from randomset import Budget, RandomSet, RandomSetClassifier, backbones
-from randomset.errors import LabelError, RandomSetError, ShapeError
+from randomset.errors import LabelError, RandomSetError, RandomSetWarning, ShapeError
 
 pytestmark = pytest.mark.slow
 
@@ -176,6 +177,27 @@ class TestKnownInputs:
             with pytest.raises(NotFittedError):
                 call(X)
 
+    @pytest.mark.filterwarnings("error")
+    def test_images_on_another_scale(self):
+        """`predict` refuses them; here they are as unknown as any, and hide no others."""
+        digits = load_digits()
+        images = digits.images[:400] / 16
+        classifier = RandomSetClassifier(epochs=2, random_state=0).fit(images, digits.target[:400])
+        mixed = images[:60].copy()
+        mixed[::3] *= 50
+        expected = classifier.predict_known(images[:60]) & (np.arange(60) % 3 > 0)
+        assert expected.any()
+        assert (classifier.predict_known(mixed) == expected).all()
+        labels = classifier.predict_or_reject(mixed)
+        assert (labels[expected] == classifier.predict(images[:60])[expected]).all()
+        assert (labels[~expected] == -1).all()
+        with pytest.raises(ShapeError, match="on a different scale"):
+            classifier.predict(mixed)
+        with pytest.warns(
+            RandomSetWarning, match=r"all images are on a different scale .* up to 50; expected"
+        ):
+            assert not classifier.predict_known(50 * images[:3]).any()
+
     def test_pickles(self, blobs, reliable):
         X, _ = blobs
         again = pickle.loads(pickle.dumps(reliable))
@@ -217,12 +239,31 @@ class TestParameters:
 
     def test_enough_samples_are_held_out_or_none(self):
         X, y = load_iris(return_X_y=True)
-        assert RandomSetClassifier(epochs=1).fit(X[::3], y[::3]).network_.calibration is None
+        wrong = (
+            r"no reliability and no threshold were fitted.*got 50 samples, of which validation_fraction=0\.1 "
+            r"holds out too few; expected at least 20 held out, which takes 80 samples or more"
+        )
+        with pytest.warns(RandomSetWarning, match=wrong):
+            few = RandomSetClassifier(epochs=1).fit(X[::3], y[::3])
+        assert few.network_.calibration is None
+        assert (few.predict_random_set(1000 * X).reliability == 1).all()
+        with pytest.raises(RandomSetError, match=r"too few samples to fit a reliability; got 50 samples"):
+            RandomSetClassifier(epochs=1, reliability="neighbours").fit(X[::3], y[::3])
         small = RandomSetClassifier(epochs=1, random_state=0).fit(X, y)  # a tenth would be 15
         assert small.network_.calibration is not None
         assert small.network_.reliability is not None
-        none = RandomSetClassifier(epochs=1, validation_fraction=0).fit(X, y)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # who asks for none needs no warning
+            none = RandomSetClassifier(epochs=1, validation_fraction=0).fit(X, y)
+            RandomSetClassifier(epochs=1, reliability="none").fit(X[::3], y[::3])
         assert none.network_.calibration is None
+
+    def test_no_reliability(self, blobs):
+        for none in ("none", None):
+            classifier = RandomSetClassifier(epochs=1, reliability=none, random_state=0).fit(*blobs)
+            assert classifier.network_.reliability is None
+        with pytest.raises(RandomSetError, match=r"unknown kind of reliability; got False; expected one of"):
+            RandomSetClassifier(epochs=1, reliability=False).fit(*blobs)
 
     def test_weights(self, blobs):
         X, y = blobs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -19,8 +20,9 @@ from randomset._core.checks import ENOUGH, enough, stratified_parts
 from randomset.belief.random_set import RandomSet
 from randomset.data.arrays import images_from_array
 from randomset.data.sources import mask_from_rows
-from randomset.errors import LabelError, RandomSetError, ShapeError
+from randomset.errors import LabelError, RandomSetError, RandomSetWarning, ShapeError
 from randomset.models.prediction import Threshold
+from randomset.models.reliability import check_reliability
 from randomset.training import TrainConfig, train
 from randomset.training.balance import checked_class_weight
 
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["RandomSetClassifier"]
 
 _SAME = (  # settings with the same name in `TrainConfig`
-    "num_sets", "reducer", "alpha", "beta", "reliability", "recipe", "epochs", "learning_rate", "sampling",
+    "num_sets", "reducer", "alpha", "beta", "recipe", "epochs", "learning_rate", "sampling",
     "augment", "ema",
 )  # fmt: skip
 
@@ -63,8 +65,8 @@ class RandomSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         augment: augmentation of images by name, such as "photos" or "flip+mixup"; see `randomset.Recipe`.
         ema: decay of a moving average of the weights, such as 0.999, to predict with.
         reliability: how predictions for inputs unlike the training data are discounted, which needs 20 or
-            more held-out samples: "auto", "neighbours", "gaussians" or "none"; see
-            `randomset.models.Reliability`.
+            more held-out samples: "auto" (with a warning if there are too few), "neighbours", "gaussians" or
+            "none"; see `randomset.models.Reliability`.
         reducer: how features are reduced for budgeting: "pca", "lda", "tsne", "umap" or "autoencoder".
         validation_fraction: share of samples held out for calibration, for the reliability and for the
             threshold between known and unknown inputs. These need 20 samples, which are held out if they are
@@ -173,10 +175,14 @@ class RandomSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         rest, held_out = self._parts(codes, seed)
+        reliability = check_reliability(self.reliability)
+        if reliability != "none" and not len(held_out):
+            self._without_reliability(reliability, len(codes))
         inputs = _as_inputs(X)
         config = TrainConfig(
             backbone=self.backbone if isinstance(self.backbone, str) else "auto",
             hidden=tuple(map(int, self.hidden)),
+            reliability=reliability,
             batch_size=None if self.batch_size == "auto" else self.batch_size,
             class_weight=self._class_weight(),
             seed=seed,
@@ -214,6 +220,10 @@ class RandomSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict_random_set(self, X: Any) -> RandomSet:
         """Predict a `RandomSet`: masses, probability intervals and everything derived from them."""
+        return self._answer(self._inputs(X))
+
+    def _inputs(self, X: Any) -> Tensor:
+        """Return checked inputs as a tensor."""
         check_is_fitted(self, "network_")
         X = validate_data(self, X, dtype=np.float32, allow_nd=True, reset=False)
         if X.shape[1:] != self.input_shape_:
@@ -222,7 +232,7 @@ class RandomSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 got=X.shape[1:],
                 expected=str(self.input_shape_),
             )
-        return self._answer(_as_inputs(X))
+        return _as_inputs(X)
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Predict the pignistic probability of every class (n × N)."""
@@ -237,10 +247,11 @@ class RandomSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict_known(self, X: Any) -> NDArray[np.bool_]:
         """Predict which inputs are known (n): those whose entropy is at most `threshold_`.
 
-        A reliability raises the entropy of inputs unlike the training data. `np.where(known, 1, -1)` is what
-        scikit-learn's outlier detectors, such as `IsolationForest`, predict.
+        A reliability raises the entropy of inputs unlike the training data. Images on another scale than in
+        `fit`, which the other methods refuse, are not known. `np.where(known, 1, -1)` is what scikit-learn's
+        outlier detectors, such as `IsolationForest`, predict.
         """
-        return self._known(self.predict_random_set(X))
+        return self._decide(X)[0]
 
     def predict_or_reject(self, X: Any, *, rejected: Any = -1) -> NDArray[Any]:
         """Predict the most likely class, or `rejected` for inputs that `predict_known` rejects.
@@ -248,7 +259,7 @@ class RandomSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         The result has the type of the labels, or is an array of objects if `rejected` has another type, as
         −1 among names.
         """
-        answer = self.predict_random_set(X)
+        known, predicted = self._decide(X)
         if rejected in self.classes_.tolist():
             raise LabelError(
                 "the label for rejected inputs is one of the classes",
@@ -256,23 +267,40 @@ class RandomSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 expected="another value",
                 remedy="Pass one, such as rejected=None",
             )
-        labels = self.classes_[answer.labels.numpy()].astype(_common_type(self.classes_, rejected))
-        labels[~self._known(answer)] = rejected
+        labels = self.classes_[predicted].astype(_common_type(self.classes_, rejected))
+        labels[~known] = rejected
         return labels
+
+    def _decide(self, X: Any) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+        """Return which inputs are known (n), and the predicted classes (n) as indices."""
+        inputs, threshold, spec = self._inputs(X), self._threshold(), self.network_.input_spec
+        usual = torch.ones(len(inputs), dtype=torch.bool)
+        if spec is not None and spec.kind == "images":
+            usual = ~spec.off_scale(inputs)
+        known, labels = torch.zeros_like(usual), torch.zeros(len(inputs), dtype=torch.long)
+        if usual.any():
+            answer = self._answer(inputs[usual])
+            known[usual], labels[usual] = threshold.known_by(answer.scores), answer.labels
+        elif spec is not None:
+            warnings.warn(
+                "all images are on a different scale than in fit, so none is known; got values up to "
+                f"{float(inputs.abs().max()):g}; expected values up to about {spec.largest:g}",
+                RandomSetWarning,
+                stacklevel=3,
+            )
+        return known.numpy(), labels.numpy()
 
     def _answer(self, inputs: Tensor) -> RandomSet:
         return self.network_.predict(inputs, progress=bool(self.verbose))
 
-    def _known(self, answer: RandomSet) -> NDArray[np.bool_]:
+    def _threshold(self) -> Threshold:
         if self.threshold_ is None:
-            needed = max(ENOUGH, len(self.classes_))
             raise RandomSetError(
                 "there is no threshold between known and unknown inputs",
                 got="no held-out samples",
-                expected=f"at least {needed} held out, which takes {4 * needed} samples or more",
-                remedy="Fit with more samples, or with a larger validation_fraction",
+                **self._enough_samples(),
             )
-        return self.threshold_.known_by(answer.scores).numpy()
+        return self.threshold_
 
     def _parts(self, codes: NDArray[np.int64], seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         share = self.validation_fraction
@@ -285,6 +313,30 @@ class RandomSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         needed = max(ENOUGH, len(self.classes_))
         rest, held_out = stratified_parts(codes, [enough(share, len(codes), needed)], seed)
         return (rest, held_out) if len(held_out) >= needed else (np.arange(len(codes)), held_out[:0])
+
+    def _enough_samples(self) -> dict[str, str]:
+        """Return what is expected and the remedy, for messages."""
+        needed = max(ENOUGH, len(self.classes_))
+        expected = f"at least {needed} held out, which takes {4 * needed} samples or more"
+        return {"expected": expected, "remedy": "Fit with more samples, or with a larger validation_fraction"}
+
+    def _without_reliability(self, kind: str, samples: int) -> None:
+        """Reject a kind of reliability that was asked for by name; warn of the default's absence."""
+        held = f"{samples} samples, of which validation_fraction={self.validation_fraction} holds out too few"
+        if kind != "auto":
+            raise RandomSetError(
+                "too few samples to fit a reliability",
+                got=held,
+                **self._enough_samples(),
+            )
+        if self.validation_fraction:
+            wanted = self._enough_samples()
+            warnings.warn(
+                "no reliability and no threshold were fitted, so inputs unlike the training data can be "
+                f"predicted with certainty; got {held}; expected {wanted['expected']}. {wanted['remedy']}",
+                RandomSetWarning,
+                stacklevel=3,
+            )
 
     def _class_weight(self) -> Any:
         """Return the weights of the classes in the order of `classes_`."""

@@ -76,6 +76,7 @@ class TestEvaluate:
             (["--ood", "digits"], "digits overlaps with the test data; got 359 of 1797"),
             (["--ood", "a="], "NAME=SOURCE"),
             (["--ood", "a=nothing.npz"], "no such data"),
+            (["--ood", "a=noise"], "Save random inputs as a file"),
             (["--ood", "mnist"], "data set mnist not found"),
             (["--test", "one.npz"], "only one class"),
             (["--test", "other.npz"], "unknown class; got x"),

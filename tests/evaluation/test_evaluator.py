@@ -110,6 +110,10 @@ class TestMistakes:
             (lambda: evaluate(model, []), "no batches of test"),
             (lambda: evaluate(model, 7), "unsupported type of data for test; got int"),
             (lambda: evaluate(model, TEST, score="width"), "unknown score; got width; expected one of"),
+            (
+                lambda: evaluate(model, TEST, score="1 - reliability"),
+                r"the model has no reliability; got the score 1 - rel.*; expected one of entr.*Train a rand",
+            ),
             (lambda: evaluate(model, TEST, {"test": UNKNOWN}), "reserved name in ood; got test"),
             (lambda: evaluate(model, TEST, alpha=1.5), "alpha"),
             (lambda: evaluate(model, TEST, batch_size=0), "batch_size"),

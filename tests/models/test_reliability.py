@@ -250,8 +250,19 @@ class TestErrors:
             Reliability.fit(features, labels, features[:5], **arguments)
         with pytest.raises(RandomSetError, match="are equal"):
             Reliability.fit(torch.ones(60, 8), labels, features, **arguments)
-        with pytest.raises(RandomSetError, match="training samples are not finite"):
-            Reliability.fit(features / 0, labels, features, **arguments)
+        broken = features.clone()
+        broken[3], broken[5, 2] = torch.nan, torch.inf
+        wrong = r"training samples are not finite; got 2 of 60 samples with NaN or infinity; expected finite"
+        with pytest.raises(RandomSetError, match=wrong + r".*Check these samples"):
+            Reliability.fit(broken, labels, features, **arguments)
+        with pytest.raises(RandomSetError, match=r"validation samples are not finite; got 2 of 60"):
+            Reliability.fit(features, labels, broken, **arguments)
+        with pytest.raises(RandomSetError, match=r"too few training samples to fit .*got 1; expected 2"):
+            Reliability.fit(features[:1], labels[:1], features, **arguments)
+        with pytest.raises(
+            RandomSetError, match=r"max_bytes must be a positive number; got '16 MB'; expected the larg"
+        ):
+            Reliability.fit(features, labels, features, max_bytes="16 MB", **arguments)
         with pytest.raises(RandomSetError, match=r"cannot hold 10 neighbours; got max_bytes=100 for 8 feat"):
             Reliability.fit(features, labels, features, max_bytes=100, **arguments)
         assert len(Reliability.fit(features, labels, features, max_bytes=320, **arguments).bank) == 10

@@ -77,9 +77,12 @@ def test_errors():
     network = rs.RandomSetNetwork(nn.Linear(8, 8), rs.Budget.powerset(3))
     with pytest.raises(RandomSetError, match="too few validation samples"):
         network.fit_reliability(blobs(100), blobs(5))
+    with pytest.raises(RandomSetError, match="max_bytes must be a positive number; got None"):
+        network.fit_reliability(blobs(100), blobs(50), max_bytes=None)
     with pytest.raises(RandomSetError, match="nothing to fit"):
         network.fit_reliability(blobs(100), blobs(50), kind="none")
-    with pytest.raises(RandomSetError, match="no validation data given"):
+    wrong = r"no validation data given; got reliability='neighbours'; expected .*20 samples or more"
+    with pytest.raises(RandomSetError, match=wrong):
         rs.fit(network, blobs(100), epochs=1, reliability="neighbours")
     with pytest.raises(RandomSetError, match="only random-set networks"):
         rs.fit(
@@ -97,6 +100,30 @@ def test_without_enough_validation_data_there_is_none_by_default(val, caplog):
     assert report.reliability is None
     assert network.reliability is None
     assert ("too few validation samples" in caplog.text) == (val is not None)
+    assert ("The reliability was not fitted: no validation data" in caplog.text) == (val is None)
+
+
+@pytest.mark.parametrize("none", ["none", None])
+@pytest.mark.filterwarnings("error")
+def test_none_by_request(none, caplog):
+    network = rs.RandomSetNetwork(nn.Linear(8, 8), rs.Budget.powerset(3))
+    with caplog.at_level("INFO", "randomset.training"):
+        rs.fit(network, blobs(100), blobs(50, 1), epochs=1, reliability=none, progress=False)
+    assert network.reliability is None
+    assert "reliability" not in caplog.text
+
+
+def test_a_default_that_cannot_be_fitted_is_a_warning():
+    class Constant(nn.Linear):
+        def forward(self, inputs):
+            return self.bias.expand(len(inputs), -1)
+
+    network = rs.RandomSetNetwork(Constant(8, 8), rs.Budget.powerset(3))
+    with pytest.warns(RandomSetWarning, match=r"no reliability was fitted, .*: the features of all training"):
+        report = rs.fit(network, blobs(100), blobs(50, 1), epochs=1, progress=False)
+    assert report.reliability is None
+    with pytest.raises(RandomSetError, match="the features of all training samples are equal"):
+        rs.fit(network, blobs(100), blobs(50, 1), epochs=1, reliability="gaussians", progress=False)
 
 
 def test_classes_with_few_samples_are_less_reliable():
@@ -117,6 +144,16 @@ def test_one_pass_over_many_batches():
     features, labels = reservoir.samples()
     assert features.shape == (100, 4)
     assert labels.bincount().min() >= 15
+
+
+def test_gaussians_of_all_classes_without_a_bank():
+    """The size of the bank does not decide how many samples the Gaussians, which need none, are fitted to."""
+    network = rs.RandomSetNetwork(nn.Linear(8, 8), rs.Budget.powerset(3)).eval()
+    found = []
+    for max_bytes in (1, 16 * 2**20):
+        network.fit_reliability(blobs(600), blobs(90, 1), kind="gaussians", max_bytes=max_bytes)
+        found.append(network.reliability.means)
+    assert torch.equal(*found)
 
 
 def test_known_inputs_are_familiar(trained):

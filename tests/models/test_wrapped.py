@@ -204,7 +204,7 @@ class Scaled(nn.Linear):
             lambda: WrappedClassifier.from_classifier(
                 nn.Sequential(nn.Linear(2, 3)), rs.Budget.singletons(4)
             ),
-            "different number of classes; got 3 outputs of 0 in Sequential; expected 4",
+            "different number of classes; got 3 outputs of layer 0 of Sequential; expected 4",
         ),
         (
             lambda: WrappedClassifier.from_classifier(nn.Sequential(nn.Conv2d(1, 3, 1))),

@@ -1,11 +1,13 @@
 """`wrap`: predictions stay the same for known inputs, and unknown inputs get their mass on Θ."""
 
 import logging
+import warnings
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse
 import torch
 from sklearn.datasets import load_digits, load_wine
 from sklearn.ensemble import RandomForestClassifier
@@ -17,7 +19,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import randomset as rs
 from randomset import backbones
-from randomset.errors import LabelError, RandomSetError, RandomSetWarning
+from randomset.errors import LabelError, RandomSetError, RandomSetWarning, ShapeError
 from randomset.models import Softmax
 from randomset.models.prediction import Threshold
 from randomset.models.temperature import measured
@@ -102,7 +104,7 @@ def test_the_classifier_is_unchanged():
     classifier = plain().train()
     before = {name: tensor.clone() for name, tensor in classifier.state_dict().items()}
     labels = classifier(TRAIN[0]).argmax(1)
-    rs.wrap(classifier, (TRAIN[0], labels), (TRAIN[0], labels))
+    rs.wrap(classifier, (TRAIN[0], labels), (VAL[0], classifier(VAL[0]).argmax(1)))
     assert classifier.training
     assert all(torch.equal(before[name], tensor) for name, tensor in classifier.state_dict().items())
 
@@ -115,6 +117,7 @@ def test_all_kinds_of_data(pair):
         lambda part: DataLoader(TensorDataset(*part), 64),
         lambda part: tuple(map(torch.Tensor.numpy, part)),
         lambda part: [(part[0][:100], part[1][:100]), (part[0][100:], part[1][100:])],
+        lambda part: zip(part[0].split(100), part[1].split(100), strict=True),  # a stream
     ):
         again = rs.wrap(classifier, read(TRAIN), read(VAL))
         assert torch.allclose(again.predict(TEST[0]).mass, expected, atol=1e-4)
@@ -164,6 +167,9 @@ def test_what_it_costs_is_logged(pair, caplog):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings(
+    "ignore:no training samples of"
+)  # an untrained classifier may not use all classes
 def test_hugging_face():
     from transformers import BertConfig, BertForSequenceClassification
 
@@ -177,7 +183,9 @@ def test_hugging_face():
         {"input_ids": part, "labels": label}
         for part, label in zip(ids.split(20), labels.split(20), strict=True)
     ]
-    network = rs.wrap(classifier, batches, batches)
+    with pytest.warns(RandomSetWarning, match="40 of 40 validation samples are also training samples"):
+        rs.wrap(classifier, batches, batches[:2])
+    network = rs.wrap(classifier, batches[:2], batches[2:])
     assert network.replaced_layer == "classifier"
     found = torch.cat([network.predict({"input_ids": part}).labels for part in ids.split(20)])
     assert torch.equal(found, labels)
@@ -241,6 +249,10 @@ class TestEstimators:
         broken[3, 0] = np.nan  # which a forest takes
         with pytest.raises(RandomSetError, match="the inputs are not finite; got NaN or infinity in input 3"):
             network.predict(broken)
+        with pytest.raises(ShapeError, match=r"are sparse; got csr_array; .*Pass inputs.toarray\(\)"):
+            rs.wrap(estimator, (scipy.sparse.csr_array(WINES[0][0]), WINES[0][1]), WINES[1])
+        with pytest.raises(ShapeError, match="must be numbers; got could not convert string to float"):
+            rs.wrap(estimator, (WINES[0][0].astype(str) + "x", WINES[0][1]), WINES[1])
 
 
 class TestMistakes:
@@ -303,6 +315,52 @@ class TestMistakes:
         with pytest.warns(RandomSetWarning, match="below chance: are their labels in the order"):
             rs.wrap(pair[0], TRAIN, (VAL[0], (VAL[1] + 1) % 10))
 
-    def test_unknown_kind(self, pair):
-        with pytest.raises(RandomSetError, match="unknown kind of reliability; got magic"):
-            rs.wrap(pair[0], TRAIN, VAL, reliability="magic")
+    def test_kinds_of_reliability(self, pair, caplog):
+        with caplog.at_level("INFO", "randomset"):
+            with pytest.raises(RandomSetError, match="unknown kind of reliability; got magic"):
+                rs.wrap(pair[0], TRAIN, VAL, reliability="magic")
+            for none in ("none", None):
+                wrong = rf"needs a reliability; got {none}; expected auto, neighbours or gaussians"
+                with pytest.raises(RandomSetError, match=wrong):
+                    rs.wrap(pair[0], TRAIN, VAL, reliability=none)
+            with pytest.raises(RandomSetError, match="max_bytes must be a positive number"):
+                rs.wrap(pair[0], TRAIN, VAL, max_bytes="16 MB")
+        assert not caplog.text  # before any data are read
+
+    @pytest.mark.parametrize("share", [1.0, 0.5])
+    def test_validation_samples_that_are_training_samples(self, pair, share):
+        shared = int(share * len(VAL[0]))
+        seen = (
+            torch.cat([TRAIN[0][:shared], VAL[0][shared:]]),
+            torch.cat([TRAIN[1][:shared], VAL[1][shared:]]),
+        )
+        for train, val in ((TRAIN, seen), (DataLoader(TensorDataset(*TRAIN), 50, shuffle=True), seen)):
+            with pytest.warns(
+                RandomSetWarning, match=rf"{shared} of 450 validation samples are also training"
+            ):
+                rs.wrap(pair[0], train, val)
+
+    def test_repeated_rows_of_a_table_are_no_mistake(self):
+        def drawn(count, seed):
+            draw = torch.Generator().manual_seed(seed)
+            inputs = torch.randint(0, 2, (count, 3), generator=draw)
+            return inputs.float(), inputs.sum(1).clamp_max(1)
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the classifier may be worse than chance
+            warnings.filterwarnings("error", ".*also training samples")
+            rs.wrap(nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2)), drawn(200, 0), drawn(100, 1))
+
+    def test_a_class_without_training_samples(self, pair):
+        kept = TRAIN[1] < 9
+        with pytest.warns(RandomSetWarning, match=r"no training samples of 1 of 10 classes \(9\)"):
+            rs.wrap(pair[0], (TRAIN[0][kept], TRAIN[1][kept]), VAL)
+
+    def test_data_that_cannot_be_read(self, pair):
+        for data in ("digits.csv", TRAIN[0]):
+            with pytest.raises(
+                RandomSetError, match=f"cannot read the labelled data; got {type(data).__name__}"
+            ):
+                rs.wrap(pair[0], data, VAL)
+        with pytest.raises(LabelError, match=r"class indices; got 0\.5; expected whole numbers from 0 to 9"):
+            rs.wrap(pair[0], TRAIN, (VAL[0], torch.full_like(VAL[0][:, 0], 0.5)))

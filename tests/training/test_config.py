@@ -57,6 +57,14 @@ class TestPhases:
         with pytest.raises(RandomSetError, match="from_scratch must be true or false; got yes"):
             TrainConfig(from_scratch="yes").checked()
 
+    def test_a_reliability_is_named(self):
+        wrong = r"reliability must be a string; got None; expected auto, neighbours, gaussians or none"
+        with pytest.raises(RandomSetError, match=wrong):
+            TrainConfig(reliability=None).checked()
+        wrong = r"fitted to validation data; got reliability gaussians with validation 0; expected 20 samples"
+        with pytest.raises(RandomSetError, match=wrong):
+            TrainConfig(reliability="gaussians", validation=0).checked()
+
     @pytest.mark.parametrize(
         ("stored", "expected"),
         [

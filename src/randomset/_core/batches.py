@@ -376,7 +376,7 @@ def paired(data: Any) -> Any:
 
 def labelled_batches(data: Any, size: int, purpose: str = "labelled") -> Any:
     """Return batches of (inputs, labels) tensors or of a data set; batches are returned unchanged."""
-    if not isinstance(data, (Dataset, Iterable)) or isinstance(data, Tensor):
+    if not isinstance(data, (Dataset, Iterable)) or isinstance(data, (Tensor, str, bytes, Path)):
         raise RandomSetError(
             f"cannot read the {purpose} data",
             got=type(data).__name__,

@@ -203,6 +203,19 @@ class InputSpec:
                 "wrong input shape for the model", got=f"{name} of shape {given}", expected=self.expected
             )
 
+    @property
+    def _most(self) -> float:
+        """The largest absolute value of floating-point images on the scale of the training data."""
+        return math.inf if self.largest is None else _OFF_SCALE * max(self.largest, 1e-12)
+
+    def off_scale(self, images: Tensor) -> Tensor:
+        """Return which floating-point images (n × C × H × W) have far larger values than in training (n).
+
+        >>> InputSpec((1, 2, 2), largest=1.0).off_scale(torch.tensor([1.0, 255.0])[:, None, None, None])
+        tensor([False,  True])
+        """
+        return images.flatten(1).abs().amax(1) > self._most
+
     def check_scale(self, images: Tensor, name: str) -> None:
         """Raise if the images have a different value range than in training."""
         if self.largest is None or not len(images):
@@ -211,7 +224,7 @@ class InputSpec:
         largest = float(images.abs().max() if images.is_floating_point() else images.max())
         wrong = self.bytes and not from_bytes and largest > 1
         wrong |= not self.bytes and from_bytes and self.largest > _UNIT
-        wrong |= not self.bytes and not from_bytes and largest > _OFF_SCALE * max(self.largest, 1e-12)
+        wrong |= not self.bytes and not from_bytes and largest > self._most
         if wrong:
             expected = "uint8" if self.bytes else f"values up to about {self.largest:g}"
             if not self.bytes and self.largest <= _UNIT:

@@ -261,7 +261,10 @@ def _existing(source: str | Path) -> Path:
         raise FileFormatError("invalid path", got=f"{str(source)[:60]}…: {error.strerror}") from None
     names = f"digits, {', '.join(KNOWN)}"
     expected = f"a name ({names}) or the path of an .npz, .csv or .parquet file or a folder"
-    raise FileFormatError("no such data", got=str(source), expected=expected)
+    remedy = ""
+    if str(source).lower() in ("noise", "random"):
+        remedy = 'Save random inputs as a file, such as numpy.savez("noise.npz", images=…)'
+    raise FileFormatError("no such data", got=str(source), expected=expected, remedy=remedy)
 
 
 def mask_from_rows(labels: NDArray[Any], count: int, classes: Any = None) -> tuple[Tensor, tuple[str, ...]]:

@@ -35,7 +35,7 @@ from randomset.evaluation.prediction import Outcome, predictions_of, reliability
 from randomset.evaluation.predictor import as_predictor
 from randomset.evaluation.result import Evaluation
 from randomset.evaluation.robustness import attack_rows, check_autoattack, corruption_rows
-from randomset.models.prediction import Threshold, reliability_diagram
+from randomset.models.prediction import Threshold, check_score, reliability_diagram
 
 __all__ = ["RANKS", "evaluate"]
 
@@ -149,10 +149,7 @@ def evaluate(
     if spec is not None and tested.layout is not None:
         shared["like"] = dataclasses.replace(tested.layout, columns=spec.columns)
     check_labels(tested.prediction.probabilities, _labels(tested))
-    if score not in tested.prediction.scores:
-        raise RandomSetError(
-            "unknown score", got=score, expected=f"one of {', '.join(tested.prediction.scores)}"
-        )
+    check_score(score, tested.prediction.scores)
     others = {
         name: predictions_of(predictor, data, name, **shared).apart_from(tested)
         for name, data in (ood or {}).items()

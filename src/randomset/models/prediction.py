@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from randomset._core.checks import is_number
+from randomset._core.checks import ENOUGH, is_number
 from randomset._core.files import expanded, read_document, write_document
 from randomset.belief.random_set import RandomSet
 from randomset.errors import (
@@ -36,11 +36,13 @@ __all__ = [
     "Threshold",
     "calibration_error",
     "calibration_gaps",
+    "check_score",
     "entropy_bits",
     "reliability_diagram",
 ]
 
 _LOG_2 = 0.6931471805599453
+_RELIABILITY = "1 - reliability"
 _OPTIONAL = ("lower", "upper", "negative")
 
 
@@ -149,7 +151,7 @@ class Prediction:
     @property
     def reliability(self) -> Tensor | None:
         """The reliability (n) by which predictions were discounted; None for a model without one."""
-        score = self.scores.get("1 - reliability")
+        score = self.scores.get(_RELIABILITY)
         return None if score is None else 1 - score
 
     def to(self, device: Any) -> Prediction:
@@ -177,6 +179,30 @@ def _error(what: str, sample: int, **parts: Any) -> InvalidBeliefError:
     error = InvalidBeliefError(what, **parts)
     error.sample = sample
     return error
+
+
+def check_score(score: str, available: Collection[str]) -> None:
+    """Raise if a score is not among those of a model.
+
+    >>> check_score("1 - reliability", ["entropy", "1 - maximum"])
+    Traceback (most recent call last):
+        ...
+    randomset.errors.RandomSetError: the model has no reliability; got the score 1 - reliability; expected
+    one of entropy, 1 - maximum. Train a random-set network with 20 or more validation samples and without
+    reliability="none", or wrap a softmax network
+    """
+    if score in available:
+        return
+    missing = score == _RELIABILITY
+    raise RandomSetError(
+        "the model has no reliability" if missing else "unknown score",
+        got=f"the score {score}" if missing else score,
+        expected=f"one of {', '.join(available)}",
+        remedy=f"Train a random-set network with {ENOUGH} or more validation samples and without "
+        'reliability="none", or wrap a softmax network'
+        if missing
+        else "",
+    )
 
 
 # -- the threshold ---------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from randomset._core.checks import ENOUGH
+from randomset._core.checks import ENOUGH, is_number
 from randomset.belief.random_set import RandomSet
 from randomset.belief.text import FAMILIAR
 from randomset.errors import FileFormatError, RandomSetError, ShapeError
@@ -19,6 +19,7 @@ __all__ = [
     "Reliability",
     "ReliabilityKind",
     "check_enough",
+    "check_max_bytes",
     "check_reliability",
     "reliability_from_spec",
     "reliability_from_state",
@@ -239,6 +240,7 @@ class Reliability(nn.Module):
         The offset is such that every validation sample has r > 0.98; `fit_reliability` lowers it as far as
         their likelihood and calibration allow.
         """
+        check_max_bytes(max_bytes)
         _check(features, val_features)
         if "neighbours" in _PARTS[kind] and max_bytes < 4 * _NEIGHBOURS * features.shape[1]:
             raise RandomSetError(
@@ -248,7 +250,7 @@ class Reliability(nn.Module):
                 remedy='Pass a larger max_bytes, or reliability="gaussians"',
             )
         wanted = min(MAX_ROWS, max(_MIN_ROWS, _ROWS_PER_CLASS * num_classes))
-        rows = min(len(features), wanted, max(1, max_bytes // (4 * features.shape[1])))
+        rows = min(len(features), wanted, max(1, int(max_bytes // (4 * features.shape[1]))))
         module = cls(kind, features.shape[1], num_classes, rows).to(features.device)
         exact = features.double()
         mean, lowest = exact.mean(0), exact.amin(0)
@@ -356,6 +358,16 @@ def _fit_gaussians(module: Reliability, unit: Tensor, labels: Tensor) -> None:
     module.means.copy_(means @ whitening)
 
 
+def check_max_bytes(max_bytes: Any) -> None:
+    """Raise unless the size of a bank is a number of bytes."""
+    if not is_number(max_bytes):
+        raise RandomSetError(
+            "max_bytes must be a positive number",
+            got=repr(max_bytes),
+            expected="the largest size of the bank of training samples in bytes, such as 16 * 2**20",
+        )
+
+
 def check_enough(samples: int) -> None:
     """Raise if a number of validation samples is too small to fit a reliability."""
     if samples < MIN_VALIDATION:
@@ -369,10 +381,22 @@ def check_enough(samples: int) -> None:
 
 def _check(features: Tensor, val_features: Tensor) -> None:
     check_enough(len(val_features))
+    if len(features) < 2:
+        raise RandomSetError(
+            "too few training samples to fit the reliability",
+            got=len(features),
+            expected="2 or more, better some of each class",
+            remedy="Pass the data that the network was trained on",
+        )
     for name, values in (("training", features), ("validation", val_features)):
-        if not values.isfinite().all():
-            raise RandomSetError(f"the features of the {name} samples are not finite", got="NaN or infinity")
-    if len(features) < 2 or not bool((features != features[0]).any()):
+        if broken := int((~values.isfinite()).any(1).sum()):
+            raise RandomSetError(
+                f"the features of the {name} samples are not finite",
+                got=f"{broken} of {len(values)} samples with NaN or infinity",
+                expected="finite numbers",
+                remedy="Check these samples; if all are affected, the network has diverged",
+            )
+    if not bool((features != features[0]).any()):
         raise RandomSetError(
             "the features of all training samples are equal",
             got=f"{len(features)} samples",

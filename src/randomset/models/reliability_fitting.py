@@ -18,6 +18,7 @@ from randomset.models.reliability import (
     MAX_ROWS,
     Reliability,
     check_enough,
+    check_max_bytes,
     check_reliability,
     stratified,
 )
@@ -55,8 +56,8 @@ or more: see `benchmarks.coverage`."""
 _KNOWN = 0.95
 """The share of known inputs to be called familiar, unless most of their mass is discounted."""
 
-_SAMPLES = 4
-"""Training samples to fit the Gaussians to, as a multiple of those in the bank."""
+_SAMPLES, _FOR_GAUSSIANS = 4, 1024
+"""Training samples to fit the Gaussians to, as a multiple of those in the bank, and of at least so many."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,10 @@ def fit_reliability(
         raise RandomSetError(
             "nothing to fit", got='the kind "none"', remedy="Set network.reliability = None to remove it"
         )
-    rows = min(MAX_ROWS, max(1, max_bytes // (4 * network.in_features)))
+    check_max_bytes(max_bytes)
+    # The Gaussians need samples of each class, also where the bank is small or there is none.
+    least = 1 if kind == "neighbours" else _FOR_GAUSSIANS
+    rows = min(MAX_ROWS, max(least, int(max_bytes // (4 * network.in_features))))
     reservoir, counts = Reservoir(_SAMPLES * rows), torch.zeros(network.num_classes, device=network.device)
     single = True
     with evaluating(network), progress_bar("reliability", None, progress) as advance:

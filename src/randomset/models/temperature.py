@@ -238,6 +238,12 @@ def label_shares(labels: Any, num_classes: int, ignored: int) -> tuple[Tensor, T
         if len(known) and not 0 <= known.min() <= known.max() < num_classes:
             bad = known[(known < 0) | (known >= num_classes)][0].item()
             raise LabelError("label out of range", got=bad, expected=f"0 to {num_classes - 1}")
+        if known.is_floating_point() and bool((known != known.floor()).any()):
+            raise LabelError(
+                "labels must be class indices",
+                got=float(known[known != known.floor()][0]),
+                expected=f"whole numbers from 0 to {num_classes - 1}",
+            )
         return used, nn.functional.one_hot(known.long(), num_classes).double()
     if labels.shape[1:] != (num_classes,):
         raise LabelError(

@@ -94,7 +94,7 @@ class WrappedClassifier(RandomSetNetwork):
                 got=f"{name}, a {type(linear).__name__}",
                 expected="nn.Linear",
             )
-        budget = _checked_budget(budget, linear.out_features, f"{name} in {type(model).__name__}")
+        budget = _checked_budget(budget, linear.out_features, f"layer {name} of {type(model).__name__}")
         network = super().from_classifier(model, budget, layer=name, **options)
         return network._with_layer(linear)
 
@@ -104,7 +104,9 @@ class WrappedClassifier(RandomSetNetwork):
             raise RandomSetError(
                 "the classifier is already a random-set network",
                 got=type(model).__name__,
-                remedy="Fit its reliability: network.fit_reliability(train, val)",
+                remedy="It has a reliability, so use it as it is"
+                if getattr(model, "familiar_from", None) is not None
+                else "Fit its reliability: network.fit_reliability(train, val), or train it with one",
             )
         if not isinstance(model, Softmax) or type(model).predict_batch is not Softmax.predict_batch:
             raise RandomSetError(

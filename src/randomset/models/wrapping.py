@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,15 +15,23 @@ from randomset._core.batches import inputs_alone, labelled_batches, unweighted
 from randomset._core.checks import listed
 from randomset.backbones.inputs import InputSpec, Standardise
 from randomset.belief.budget import Budget
-from randomset.errors import LabelError, RandomSetError, RandomSetWarning
+from randomset.errors import LabelError, RandomSetError, RandomSetWarning, ShapeError
 from randomset.models.base import Classifier
-from randomset.models.reliability import MIN_VALIDATION
+from randomset.models.reliability import MIN_VALIDATION, check_max_bytes, check_reliability
 from randomset.models.temperature import CalibrationReport
 from randomset.models.wrapped import WrappedClassifier, classes_of
 
-__all__ = ["wrap"]
+__all__ = ["check_wrapped_reliability", "wrap"]
 
 logger = logging.getLogger(__name__)
+
+_SHARED = 0.1
+"""The share of validation samples that may also be training samples, as in data with some duplicates."""
+
+_DISTINCT = 0.9
+"""Rows of a table with few values repeat: if fewer validation samples differ, shared ones mean nothing."""
+
+_COMPARED = 1024  # values of a sample, which tell large images apart, too
 
 
 def wrap(
@@ -74,6 +82,8 @@ def wrap(
     >>> bool(network.predict(torch.full((1, 2), 100.0)).mass[0, -1] > 0.9)  # Θ: unlike the training data
     True
     """
+    check_wrapped_reliability(reliability)
+    check_max_bytes(max_bytes)
     if hasattr(train, "train_dataloader"):
         train, val = _from_module(train, val)
     if val is None:
@@ -94,20 +104,31 @@ def wrap(
         budget = None if names is None else Budget.singletons(names)
         options = {} if preprocess is None else {"preprocess": preprocess}
         network = WrappedClassifier.from_classifier(classifier, budget, layer=layer, **options)
-    seen = _Checked(train, network.num_classes, batch_size, ignore_index)
     held_out = _Checked(val, network.num_classes, batch_size, ignore_index)
+    seen = _Checked(train, network.num_classes, batch_size, ignore_index, apart_from=held_out)
     calibration = network.calibrate(held_out, ignore_index=ignore_index, progress=progress)
     _check_validation(calibration, network.num_classes)
     logger.info("%s", calibration)
-    settings: Any = {"kind": reliability, "max_bytes": max_bytes, "ignore_index": ignore_index}
-    with warnings.catch_warnings():  # the classifier may have classes that the data do not have
-        warnings.filterwarnings("ignore", "no training samples of", RandomSetWarning)
-        support = network.fit_reliability(seen, held_out, progress=progress, **settings)
+    support = network.fit_reliability(
+        seen, held_out, kind=reliability, max_bytes=max_bytes, ignore_index=ignore_index, progress=progress
+    )
     logger.info("%s", support)
+    seen.warn_of_shared()
     if network.input_spec is None and seen.spec is not None:
         spec = seen.spec.scaled() if isinstance(network.preprocess, Standardise) else seen.spec
         network.notes |= {**spec.to_notes(), "classes": list(network.classes)}
     return network
+
+
+def check_wrapped_reliability(kind: str | None) -> None:
+    """Raise unless this is a kind of reliability: without one, no mass would be on Θ."""
+    if check_reliability(kind) == "none":
+        raise RandomSetError(
+            "a wrapped classifier needs a reliability",
+            got=str(kind),
+            expected="auto, neighbours or gaussians",
+            remedy="Without one, it would be the same classifier with a temperature",
+        )
 
 
 def _from_module(module: Any, val: Any) -> tuple[Any, Any]:
@@ -127,21 +148,56 @@ def _from_module(module: Any, val: Any) -> tuple[Any, Any]:
 
 
 class _Checked:
-    """Labelled batches, whose labels are checked; records the specification of the inputs."""
+    """Labelled batches whose labels are checked against a number of classes; notes the form of the inputs.
 
-    def __init__(self, data: Any, num_classes: int, batch_size: int, ignored: int) -> None:
+    They can be read several times, also if the data are a stream. With `apart_from`, which is read first,
+    notes which of its samples these data have, too.
+    """
+
+    def __init__(
+        self,
+        data: Any,
+        num_classes: int,
+        batch_size: int,
+        ignored: int,
+        apart_from: _Checked | None = None,
+    ) -> None:
         self.batches = labelled_batches(data, batch_size)
-        self.num_classes, self.ignored = num_classes, ignored
+        if apart_from is None and isinstance(self.batches, Iterator):
+            self.batches = list(self.batches)
+        self.num_classes, self.ignored, self.apart_from = num_classes, ignored, apart_from
         self.spec: InputSpec | None = None
+        self.samples, self.digests, self.shared = 0, set[int](), set[int]()
 
     def __iter__(self) -> Iterator[Any]:
+        self.samples = 0
         for batch in self.batches:
             inputs, labels = unweighted(batch)
             if isinstance(labels, Tensor):
                 self._check(labels)
             if isinstance(inputs, Tensor):
                 self.spec = InputSpec.of(inputs) if self.spec is None else self.spec.grown(inputs)
+            digests = _digests(inputs)
+            self.samples += len(digests)
+            if self.apart_from is None:
+                self.digests.update(digests)
+            else:
+                self.shared.update(self.apart_from.digests.intersection(digests))
             yield batch
+
+    def warn_of_shared(self) -> None:
+        """Warn if these data share more samples with others than repeated rows would explain."""
+        other = self.apart_from
+        if other is None or len(other.digests) < _DISTINCT * other.samples:
+            return
+        if len(self.shared) > _SHARED * len(other.digests):
+            warnings.warn(
+                f"{len(self.shared)} of {other.samples} validation samples are also training samples: a "
+                "classifier is more certain of samples that it has seen, so its confidence and the "
+                "reliability of new inputs will be wrong. Pass samples that it was not trained on as val",
+                RandomSetWarning,
+                stacklevel=3,
+            )
 
     def _check(self, labels: Tensor) -> None:
         if labels.dim() == 1:
@@ -158,6 +214,18 @@ class _Checked:
             )
 
 
+def _digests(inputs: Any) -> list[int]:
+    """Return a number for each of a batch of inputs, the same for equal ones; none for unusual types."""
+    if isinstance(inputs, Mapping):
+        columns = [_digests(part) for part in inputs.values()]
+        return [hash(row) for row in zip(*columns, strict=True)] if all(columns) else []
+    if not isinstance(inputs, Tensor) or not inputs.dim():
+        return []
+    rows = inputs.detach().reshape(len(inputs), -1)
+    step = max(1, -(-rows.shape[1] // _COMPARED))
+    return [hash(row.tobytes()) for row in rows[:, ::step].cpu().contiguous().view(torch.uint8).numpy()]
+
+
 def _check_validation(report: CalibrationReport, num_classes: int) -> None:
     """Reject too few validation samples; warn if the classifier is worse than chance on them."""
     if report.samples < MIN_VALIDATION:
@@ -165,7 +233,7 @@ def _check_validation(report: CalibrationReport, num_classes: int) -> None:
             "too few validation samples to wrap a classifier",
             got=report.samples,
             expected=f"{MIN_VALIDATION} or more",
-            remedy="Hold out more",
+            remedy="Hold out more, on the command line with --validation",
         )
     if report.accuracy[0] < 1 / num_classes:
         warnings.warn(
@@ -197,7 +265,22 @@ def _with_indices(data: Any, classes: Any) -> Any:
     """Turn arrays (X, y) into tensors, with indices into an estimator's classes as labels."""
     if not isinstance(data, tuple) or len(data) != 2:
         return data
-    inputs, labels = np.array(data[0], dtype=np.float64), np.asarray(data[1])
+    if hasattr(data[0], "toarray"):
+        raise ShapeError(
+            "the inputs of the estimator are sparse",
+            got=type(data[0]).__name__,
+            expected="an array, since distances are computed from all columns",
+            remedy="Pass inputs.toarray(), or reduce them first, for example with TruncatedSVD",
+        )
+    try:
+        inputs, labels = np.array(data[0], dtype=np.float64), np.asarray(data[1])
+    except (TypeError, ValueError) as error:
+        raise ShapeError(
+            "the inputs of the estimator must be numbers",
+            got=str(error),
+            expected="an array or a data frame of numbers (n × F)",
+            remedy="Encode texts and categories before the estimator, not in a pipeline with it",
+        ) from None
     where = np.searchsorted(classes, labels).clip(max=len(classes) - 1)
     if (wrong := classes[where] != labels).any():
         raise LabelError(

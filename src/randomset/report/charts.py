@@ -14,11 +14,11 @@ import torch
 from numpy.typing import NDArray
 
 from randomset.belief.text import FAMILIAR
-from randomset.errors import RandomSetError
 from randomset.evaluation.evaluator import RANKS
 from randomset.evaluation.metrics import rank_average, risk_coverage
 from randomset.evaluation.result import Evaluation
 from randomset.evaluation.tables import UNITS
+from randomset.models.prediction import check_score
 
 if TYPE_CHECKING:
     from randomset.report.html import Page
@@ -180,9 +180,7 @@ def scores_of(result: Evaluation, name: str, score: str) -> NDArray[np.float64]:
     if score == RANKS:
         reference = result.predictions.get("validation", result.predictions["test"]).scores
         return rank_average(reference, scores).numpy()
-    if score not in scores:
-        expected = f"one of {', '.join(scores)}, {RANKS}"
-        raise RandomSetError("unknown score", got=score, expected=expected)
+    check_score(score, [*scores, RANKS])
     return scores[score].double().numpy()
 
 

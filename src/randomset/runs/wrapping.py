@@ -24,8 +24,8 @@ from randomset.errors import FileFormatError, LabelError, RandomSetError
 from randomset.models import Softmax, wrap
 from randomset.models import load as load_model
 from randomset.models.base import Classifier
-from randomset.models.reliability import check_reliability
 from randomset.models.storage import WEIGHTS
+from randomset.models.wrapping import check_wrapped_reliability
 from randomset.runs.data import TOKENIZER, NetworkInputs
 from randomset.runs.training import check_free, cleanup, clock, finish_run, stored_tokenizer
 from randomset.training.config import TrainConfig
@@ -51,10 +51,7 @@ def wrap_run(
 ) -> None:
     """Implement `Run.wrap`, with the same arguments."""
     base = _located(base, out)
-    if check_reliability(reliability) == "none":
-        raise RandomSetError(
-            "a wrapped classifier needs a reliability", got="none", expected="auto, neighbours or gaussians"
-        )
+    check_wrapped_reliability(reliability)
     with cleanup(out, resume=False):
         model = _classifier(base, source, weights, size, out)
         folder = out if isinstance(base, str) else base  # the one with the tokenizer

@@ -18,7 +18,7 @@ from randomset.budgeting.reduce import check_reducer
 from randomset.data.splits import resolved
 from randomset.errors import FileFormatError, RandomSetError
 from randomset.models.ensemble import ensemble_of
-from randomset.models.reliability import check_reliability
+from randomset.models.reliability import MIN_VALIDATION, check_reliability
 from randomset.models.storage import classifier_class
 from randomset.training.augmentation import check_augmentation
 from randomset.training.balance import ClassWeight, checked_class_weight
@@ -192,6 +192,12 @@ class TrainConfig:
             raise RandomSetError(
                 "keeping the best epoch requires validation data", got="keep best with validation 0"
             )
+        if not self.validation and self.reliability in ("neighbours", "gaussians"):
+            raise RandomSetError(
+                "a reliability is fitted to validation data",
+                got=f"reliability {self.reliability} with validation 0",
+                expected=f"{MIN_VALIDATION} samples or more",
+            )
         if self.freeze and self.recipe == "text" and self.learning_rate is None:
             raise RandomSetError(
                 "the text recipe is for fine-tuning: its learning rate is too low to train only a head",
@@ -199,8 +205,9 @@ class TrainConfig:
                 remedy="Omit the recipe, or pass a learning rate",
             )
         for name in ("source", "backbone", "reducer", "reliability", "recipe", "weights"):
-            if not isinstance(getattr(self, name), str):
-                raise RandomSetError(f"{name} must be a string", got=repr(getattr(self, name)))
+            if not isinstance(value := getattr(self, name), str):
+                expected = "auto, neighbours, gaussians or none" if name == "reliability" else ""
+                raise RandomSetError(f"{name} must be a string", got=repr(value), expected=expected)
         for name in ("label_column", "text_column"):
             if not isinstance(getattr(self, name), (str, NoneType)):
                 raise RandomSetError(f"{name} must be a string or None", got=getattr(self, name))

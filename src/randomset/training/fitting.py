@@ -153,9 +153,12 @@ def fit(
     loader = data.get("train_dataloaders")
     validated = val is not None or _has_validation(train)
     if not validated and (keep == "best" or calibrated or insists):
+        needed = {"keep='best'": keep == "best", "calibrated=True": calibrated}
+        needed[f"reliability={reliability!r}"] = insists
         raise RandomSetError(
             "no validation data given",
-            got=f"keep={keep!r}, calibrated={calibrated}, reliability={reliability!r}",
+            got=", ".join(name for name, needs in needed.items() if needs),
+            expected=f"labelled validation data, {MIN_VALIDATION} samples or more",
             remedy="Pass val=…",
         )
     weights = balanced_for(plan, network, loss, train, loader)
@@ -220,11 +223,11 @@ def fit(
     if isinstance(network, Classifier) and engine.input_spec is not None:
         _note_inputs(network, spec_for(network.preprocess, engine.input_spec))
     calibration, support = None, None
+    wanted = reliability != "none" and hasattr(network, "fit_reliability")
     if validated:
         held_out = data["val_dataloaders"] if val is not None else train.val_dataloader()
         if getattr(network, "bounded", False) if calibrated is None else calibrated:
             calibration = _calibrated(network, held_out, loss, progress, insist=bool(calibrated))
-        wanted = reliability != "none" and hasattr(network, "fit_reliability")
         if wanted and not insists and calibration is not None and calibration.samples < MIN_VALIDATION:
             logger.info(
                 "The reliability was not fitted: too few validation samples (%d). Inputs far from the "
@@ -235,6 +238,11 @@ def fit(
             support = _supported(
                 network, train, held_out, loss, progress, reliability, seed=seed, insist=insists
             )
+    elif wanted:
+        logger.info(
+            "The reliability was not fitted: no validation data. Inputs far from the training data may be "
+            "accepted as known."
+        )
     whole = joined_history(engine.earlier, history)
     planned = plan.epochs + (0 if earlier is None else earlier.planned)
     report = FitReport(whole, folder, calibration, planned, keep, support)
@@ -339,7 +347,15 @@ def _supported(
     except RandomSetError as error:
         if insist:
             raise
-        logger.info("The reliability was not fitted: %s", error)
+        if isinstance(error, LabelError):  # of which the calibration has warned
+            logger.info("The reliability was not fitted: %s", error)
+            return None
+        warnings.warn(
+            f"no reliability was fitted, so inputs far from the training data can be predicted with "
+            f"certainty: {error}",
+            RandomSetWarning,
+            stacklevel=4,
+        )
         return None
 
 

@@ -101,8 +101,11 @@ function badges(answer) {
   const badge = (good, text) => element("span", `badge ${good ? "known" : "unknown"}`, text);
   const shown = [];
   if (answer.reliability !== undefined) {
-    const limit = ` (${reliability.familiar_from.toFixed(3)} or more for 95 % of known inputs)`;
-    shown.push(badge(answer.familiar, `${answer.familiar ? "familiar" : "unlike the training data"}: reliability ${answer.reliability.toFixed(3)}${limit}`));
+    const pair = [answer.reliability, reliability.familiar_from];
+    const digits = [3, 4, 5, 6].find((n) => pair[0].toFixed(n) !== pair[1].toFixed(n)) || 3;  // enough to tell them apart
+    const [own, limit] = pair.map((value) => value.toFixed(digits));
+    const word = answer.familiar ? "familiar" : "unlike the training data";
+    shown.push(badge(answer.familiar, `${word}: reliability ${own} (${limit} or more for 95 % of known inputs)`));
   }
   if (answer.known !== null) {
     const limit = `${threshold.score} ${answer.known ? "within" : "above"} ${Number(threshold.value.toPrecision(3))}`;
