@@ -15,6 +15,7 @@ import typer
 from randomset.cli.checks import check_at_least_one
 from randomset.data.images import png_from_image
 from randomset.errors import MissingPackageError, RandomSetError
+from randomset.models.reliability import stratified
 from randomset.runs import NetworkInputs, own_data
 from randomset.serving.model import Limits, ServedModel
 
@@ -110,12 +111,14 @@ def _listener(host: str, port: int) -> socket.socket:
 
 
 def _samples(run: Path, model: ServedModel, most: int = 24) -> list[dict[str, Any]]:
-    """Return some test images of the run; none if its source is not available."""
+    """Return test images of the run, some of each class; none if its source is not available."""
     if model.kind != "images":
         return []
     try:
         tested, _, _ = own_data(run, NetworkInputs(model.model, run, False))
-        shown = tested.part(torch.arange(min(most, len(tested))))
+        classes = tested.labels if tested.labels.dim() == 1 else tested.labels.int().argmax(1)
+        rows = stratified(classes, most)
+        shown = tested.part(rows[classes[rows].argsort(stable=True)])
         return [
             {
                 "png": base64.b64encode(png_from_image(image)).decode("ascii"),
