@@ -257,6 +257,7 @@ _OPTIMIZERS: dict[str, Any] = {
 }
 
 
+# torch's OneCycleLR peaks a step earlier, cycles the momentum, too, and fails after the last step.
 def _one_cycle(recipe: Recipe, optimizer: Any, steps: int) -> tuple[Any, str]:
     """Cosine warm-up from 1/25 over a quarter of the steps, then cosine decay to zero."""
 
