@@ -12,7 +12,6 @@ from randomset.errors import (
     WriteError,
     first_line,
     in_sample,
-    optional_package,
     remedy_for,
 )
 
@@ -67,9 +66,3 @@ def test_samples():
 def test_first_line():
     assert first_line(ValueError("\na\nb")) == "a"
     assert first_line(ValueError()) == "ValueError"
-
-
-def test_a_missing_package_names_its_extra():
-    expected = r"'nothing' is not installed.*randomset\[none\]"
-    with pytest.raises(MissingPackageError, match=expected), optional_package("nothing", "none"):
-        import nothing  # type: ignore[import-not-found]  # noqa: F401

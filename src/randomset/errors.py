@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 __all__ = [
     "BudgetError",
@@ -123,19 +121,6 @@ class MissingPackageError(RandomSetError, ImportError):
 
     def __reduce__(self) -> tuple[type, tuple[str, str]]:
         return type(self), self._parts
-
-
-@contextmanager
-def optional_package(package: str, extra: str) -> Iterator[None]:
-    """Raise a `MissingPackageError` if an import in this block fails.
-
-    >>> with optional_package("pandas", "frames"):
-    ...     import pandas
-    """
-    try:
-        yield
-    except ImportError:
-        raise MissingPackageError(package, extra) from None
 
 
 class RandomSetWarning(UserWarning):

@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from randomset.errors import RandomSetError, first_line, optional_package
+from randomset._core.packages import optional_package
+from randomset.errors import RandomSetError, first_line
 
 __all__ = ["import_lightning", "import_torchvision_first", "timm", "torchvision"]
 

@@ -19,8 +19,9 @@ from torch import Tensor, nn
 
 from randomset._core.batches import on_terminal
 from randomset._core.checks import listed
+from randomset._core.packages import optional_package
 from randomset._core.torchvision import import_torchvision_first
-from randomset.errors import FileFormatError, RandomSetError, first_line, optional_package
+from randomset.errors import FileFormatError, RandomSetError, first_line
 
 __all__ = [
     "check_finite",

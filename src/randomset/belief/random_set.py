@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import torch
 from torch import Tensor
 
+from randomset._core.packages import optional_package
 from randomset.belief import fusion, storage, text, transforms
 from randomset.belief.budget import Budget
 from randomset.belief.functions import BeliefFunctions, lazy
@@ -17,7 +18,7 @@ from randomset.belief.operators import BudgetOperators
 from randomset.belief.repair import Repair, Validity, check_finite, clipped, repair_columns
 from randomset.belief.sums import ONE, over_sets_each, product_over_sets
 from randomset.belief.transforms import check_distribution, rounding
-from randomset.errors import BudgetError, InvalidBeliefError, RandomSetError, ShapeError, optional_package
+from randomset.errors import BudgetError, InvalidBeliefError, RandomSetError, ShapeError
 
 if TYPE_CHECKING:
     import numpy

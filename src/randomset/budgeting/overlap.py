@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from randomset._core.checks import braces, is_whole, listed
+from randomset._core.packages import optional_package
 from randomset.budgeting.gaussians import Ellipsoids, Floats, coverage_from_radius
 from randomset.budgeting.reduce import stratified_sample
 from randomset.budgeting.search import (
@@ -21,7 +22,7 @@ from randomset.budgeting.search import (
     patterns_from_ellipsoids,
     unit_ball,
 )
-from randomset.errors import BudgetError, optional_package
+from randomset.errors import BudgetError
 
 if TYPE_CHECKING:
     from pandas import DataFrame

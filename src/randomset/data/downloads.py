@@ -17,10 +17,11 @@ import numpy as np
 
 from randomset._core.batches import pixels_from_pil, progress_bar
 from randomset._core.files import replacing
+from randomset._core.packages import optional_package
 from randomset._core.torchvision import torchvision
 from randomset.data.catalogue import KNOWN, data_folder, how_to_get, is_present
 from randomset.data.images import CLASSES
-from randomset.errors import FileFormatError, RandomSetError, first_line, optional_package
+from randomset.errors import FileFormatError, RandomSetError, first_line
 
 __all__ = ["download"]
 

@@ -19,9 +19,10 @@ from torch import Tensor
 from randomset._core.batches import is_grey, pixels_from_pil, progress_bar
 from randomset._core.checks import listed
 from randomset._core.files import replacing
+from randomset._core.packages import optional_package
 from randomset.data.arrays import LARGE, Content
 from randomset.data.catalogue import data_folder
-from randomset.errors import FileFormatError, RandomSetError, first_line, optional_package
+from randomset.errors import FileFormatError, RandomSetError, first_line
 
 __all__ = [
     "CLASSES",

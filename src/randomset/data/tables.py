@@ -13,15 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from randomset._core.checks import listed
+from randomset._core.packages import optional_package
 from randomset.data.arrays import Content
-from randomset.errors import (
-    FileFormatError,
-    LabelError,
-    MissingPackageError,
-    RandomSetError,
-    first_line,
-    optional_package,
-)
+from randomset.errors import FileFormatError, LabelError, MissingPackageError, RandomSetError, first_line
 
 __all__ = ["LABELS", "TEXTS", "named_column", "read_table"]
 

@@ -16,8 +16,9 @@ from torch import Tensor
 
 import randomset
 from randomset._core.files import expanded, read_document, replacing, write_text
+from randomset._core.packages import optional_package
 from randomset.data.arrays import read_arrays
-from randomset.errors import FileFormatError, RandomSetError, optional_package
+from randomset.errors import FileFormatError, RandomSetError
 from randomset.evaluation.predictor import Prediction
 from randomset.evaluation.tables import Table, summary_of, tables_of
 

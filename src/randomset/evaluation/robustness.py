@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from randomset._core.batches import evaluating, progress_bar
+from randomset._core.packages import optional_package
 from randomset.data.corruptions import gaussian_noise, rotated_between
-from randomset.errors import RandomSetError, ShapeError, optional_package
+from randomset.errors import RandomSetError, ShapeError
 from randomset.evaluation.attacks import Objective, cross_entropy_objective, fgsm, margin_objective, pgd
 from randomset.evaluation.predictor import Prediction, Predictor, as_predictor
 from randomset.evaluation.tables import ALL_ATTACKS, TRANSFER

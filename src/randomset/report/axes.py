@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from randomset._core.files import replacing
-from randomset.errors import optional_package
+from randomset._core.packages import optional_package
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from randomset._core.checks import braces
+from randomset._core.packages import optional_package
 from randomset.budgeting.overlap import NEGLIGIBLE
 from randomset.budgeting.reduce import stratified_sample
-from randomset.errors import RandomSetError, optional_package
+from randomset.errors import RandomSetError
 from randomset.report.axes import DARK, MAX_POINTS, ORANGE, class_colours, figure_and_axes, shortened
 
 if TYPE_CHECKING:

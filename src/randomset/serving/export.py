@@ -18,7 +18,8 @@ from torch import Tensor, nn
 
 import randomset
 from randomset._core.files import replacing
-from randomset.errors import FileFormatError, RandomSetError, first_line, optional_package
+from randomset._core.packages import optional_package
+from randomset.errors import FileFormatError, RandomSetError, first_line
 from randomset.models.prediction import Threshold
 from randomset.models.random_set import RandomSetNetwork
 

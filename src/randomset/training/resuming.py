@@ -19,7 +19,8 @@ from torch import Tensor
 
 from randomset._core.checks import is_whole
 from randomset._core.files import check_version, write_text
-from randomset.errors import FileFormatError, RandomSetError, RandomSetWarning, first_line, optional_package
+from randomset._core.packages import optional_package
+from randomset.errors import FileFormatError, RandomSetError, RandomSetWarning, first_line
 from randomset.models.reliability_fitting import ReliabilityReport
 from randomset.models.temperature import CalibrationReport
 from randomset.training.loaders import EpochLoader
