@@ -98,7 +98,7 @@ class TestTexts:
             "--out",
             "baseline",
             cwd=folder,
-            RANDOMSET_CACHE=str(folder / "cache"),
+            RANDOMSET_CACHE=str(folder / "other cache"),
         )
         assert out.returncode == 0, out.stderr
         assert "Computing features" in out.stdout

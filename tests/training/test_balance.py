@@ -245,6 +245,6 @@ class TestWarning:
     def test_few_validation_samples(self, digits):
         few = TensorDataset(*(tensor[:19] for tensor in digits[1].tensors))
         with pytest.warns(RandomSetWarning, match="calibrated on 19 validation samples, fewer than 20"):
-            quick(network(), digits[0], few)
-        quick(network(), digits[0], few, calibrated=False)
+            quick(network(), digits[0], few, reliability="none")
+        quick(network(), digits[0], few, calibrated=False, reliability="none")
         quick(network(), digits[0], Subset(digits[1], range(20)))

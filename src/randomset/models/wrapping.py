@@ -73,6 +73,7 @@ def wrap(
         batch_size: samples in a batch, for data sets.
         progress: whether to show a progress bar; None shows it on a terminal.
 
+    >>> _ = torch.manual_seed(7)
     >>> classifier = nn.Sequential(nn.Linear(2, 16), nn.ReLU(), nn.Linear(16, 3))  # trained, in practice
     >>> inputs = torch.randn(200, 2)
     >>> labels = classifier(inputs).argmax(1)
