@@ -23,7 +23,6 @@ from randomset._core.batches import (
     inputs_alone,
     moved,
     on_terminal,
-    pixels_from_pil,
     progress_bar,
     split_batch,
     unweighted,
@@ -148,19 +147,6 @@ def test_data_sets_of_pictures():
     assert torch.equal(next(iter(batches))[0], torch.ones(2, 1, 2, 3))
     with pytest.raises(ShapeError, match="cannot collate inputs of different shapes"):
         next(iter(cut_into_batches(Pictures([picture, picture.rotate(90, expand=True)]), 2)[0]))
-
-
-@pytest.mark.parametrize("mode", ["1", "LA", "P", "RGBA", "CMYK", "I;16"])
-def test_pillow_modes(mode):
-    value = 255 if mode == "1" else 128
-    picture = Image.new("L", (4, 4), value)
-    if mode == "I;16":
-        picture = Image.fromarray(np.full((4, 4), 128 * 257, np.uint16))
-    else:
-        picture = picture.convert(mode)
-    found = pixels_from_pil(picture)
-    assert found.shape == ((1 if mode in ("1", "LA", "I;16") else 3), 4, 4)
-    assert (found.float() - value).abs().max() <= 1
 
 
 def test_every_tensor_moves():

@@ -12,6 +12,7 @@ from randomset._core.checks import (
     encoded_labels,
     is_number,
     is_whole,
+    stratified,
     stratified_parts,
 )
 from randomset.errors import BudgetError, LabelError, RandomSetError, ShapeError
@@ -153,3 +154,10 @@ def test_numbers_of_samples_and_seeds():
 def test_shares_that_leave_no_samples(shares):
     with pytest.raises(RandomSetError, match=r"leave no samples; got .* of 10 samples"):
         stratified_parts([0, 1] * 5, shares)
+
+
+def test_a_stratified_choice():
+    labels = torch.tensor([0] * 90 + [1] * 6 + [2] * 4)
+    chosen = labels[stratified(labels, 16)]
+    assert chosen.bincount().tolist() == [6, 6, 4]
+    assert torch.equal(stratified(labels, 100), torch.arange(100))

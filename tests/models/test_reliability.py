@@ -13,7 +13,6 @@ from randomset.models.reliability import (
     _nearest_mean,
     check_reliability,
     reliability_from_spec,
-    stratified,
 )
 
 KINDS = ("auto", "neighbours", "gaussians")
@@ -168,13 +167,6 @@ def test_the_bank_has_a_size():
     module = fitted(max_bytes=4 * 8 * 30)
     assert module.bank.shape == (30, 8)
     assert fitted("gaussians").bank.shape == (0, 8)
-
-
-def test_a_stratified_choice():
-    labels = torch.tensor([0] * 90 + [1] * 6 + [2] * 4)
-    chosen = labels[stratified(labels, 16)]
-    assert chosen.bincount().tolist() == [6, 6, 4]
-    assert torch.equal(stratified(labels, 100), torch.arange(100))
 
 
 class TestFiles:

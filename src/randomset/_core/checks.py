@@ -29,6 +29,7 @@ __all__ = [
     "is_number",
     "is_whole",
     "listed",
+    "stratified",
     "stratified_parts",
 ]
 
@@ -359,3 +360,16 @@ def stratified_parts(labels: Any, shares: Sequence[float], seed: int = 0) -> lis
     order = np.lexsort((generator.permutation(len(codes)), quantiles))
     ends = np.cumsum([len(codes) - sum(counts), *counts])  # the parts come last
     return [np.sort(part) for part in np.split(order, ends[:-1])]
+
+
+def stratified(labels: Tensor, rows: int) -> Tensor:
+    """Return the indices of at most `rows` samples, spread evenly over their classes, in order."""
+    if len(labels) <= rows:
+        return torch.arange(len(labels), device=labels.device)
+    shuffled = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0)).to(labels.device)
+    by_class = shuffled[labels[shuffled].argsort(stable=True)]
+    counts = labels.unique(return_counts=True)[1]
+    rank = torch.arange(len(labels), device=labels.device) - (counts.cumsum(0) - counts).repeat_interleave(
+        counts
+    )
+    return by_class[rank.argsort(stable=True)[:rows]].sort().values

@@ -18,7 +18,7 @@ from randomset.belief.operators import BudgetOperators
 from randomset.belief.repair import Repair, Validity, check_finite, clipped, repair_columns
 from randomset.belief.sums import ONE, over_sets_each, product_over_sets
 from randomset.belief.transforms import check_distribution, rounding
-from randomset.errors import BudgetError, InvalidBeliefError, RandomSetError, ShapeError
+from randomset.errors import BudgetError, RandomSetError, ShapeError
 
 if TYPE_CHECKING:
     import numpy
@@ -63,14 +63,9 @@ class RandomSet(BeliefFunctions):
         # The from_… constructors check and repair; this one only stores masses over a budget with Θ.
         budget = family if isinstance(family, Budget) else family.budget
         self.__dict__.update(
-            mass=mass,
-            budget=budget,
-            _family=family,
-            _validity=validity,
-            _reliability=reliability,
-            _familiar_from=familiar_from,
-            _disagreement=disagreement,
-        )
+            mass=mass, budget=budget, _family=family, _validity=validity, _reliability=reliability,
+            _familiar_from=familiar_from, _disagreement=disagreement,
+        )  # fmt: skip
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"a RandomSet is immutable: {name!r} cannot be set")
@@ -129,15 +124,7 @@ class RandomSet(BeliefFunctions):
         """
         belief = transforms.full_precision(transforms.as_numbers(belief, "beliefs"))
         transforms.checked_operators(belief, budget, "beliefs")
-        if belief.numel() and not torch.compiler.is_compiling():
-            low, high = (end.item() for end in belief.detach().aminmax())
-            if low < -1e-3 or high > 1 + 1e-3:
-                raise InvalidBeliefError(
-                    "the beliefs are out of range",
-                    got=f"{low if low < 0 else high:.6g}",
-                    expected="numbers from 0 to 1",
-                    remedy="For a network's logits, use RandomSet.from_logits",
-                )
+        transforms.check_beliefs(belief)
         return cls._from_raw(belief, budget, repair, logits=False)
 
     @classmethod
@@ -346,8 +333,8 @@ class RandomSet(BeliefFunctions):
         """Return a random set with these masses, and the same selection of all else per sample."""
         reliability = None if self._reliability is None else select(self._reliability)
         disagreement = None if self._disagreement is None else select(self._disagreement)
-        validity = self.validity.map(select)
-        return RandomSet(mass, self._family, validity, reliability, self._familiar_from, disagreement)
+        parts = self.validity.map(select), reliability, self._familiar_from, disagreement
+        return RandomSet(mass, self._family, *parts)
 
     def __iter__(self) -> Iterator[RandomSet]:
         return (self[i] for i in range(len(self)))

@@ -144,6 +144,20 @@ def full_precision(x: Tensor) -> Tensor:
     return x.float() if x.is_floating_point() and x.dtype.itemsize < 4 else x
 
 
+def check_beliefs(belief: Tensor) -> None:
+    """Raise if beliefs are far outside [0, 1], as logits are."""
+    if not belief.numel() or torch.compiler.is_compiling():
+        return
+    low, high = (end.item() for end in belief.detach().aminmax())
+    if low < -1e-3 or high > 1 + 1e-3:
+        raise InvalidBeliefError(
+            "the beliefs are out of range",
+            got=f"{low if low < 0 else high:.6g}",
+            expected="numbers from 0 to 1",
+            remedy="For a network's logits, use RandomSet.from_logits",
+        )
+
+
 def as_numbers(
     values: object, what: str, kind: type[RandomSetError] = ShapeError, remedy: str = ""
 ) -> Tensor:

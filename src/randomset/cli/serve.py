@@ -12,10 +12,10 @@ from typing import Annotated, Any
 import torch
 import typer
 
+from randomset._core.checks import stratified
 from randomset.cli.checks import check_at_least_one
 from randomset.data.images import png_from_image
 from randomset.errors import MissingPackageError, RandomSetError
-from randomset.models.reliability import stratified
 from randomset.runs import NetworkInputs, own_data
 from randomset.serving.model import Limits, ServedModel
 

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
-from randomset._core.batches import is_picture, pixels_from_pil, progress_bar, usual_workers
+from randomset._core.batches import progress_bar, usual_workers
+from randomset._core.pixels import is_picture, pixels_from_pil
 from randomset.data.tables import LABELS, TEXTS, named_column
 from randomset.errors import RandomSetError, ShapeError
 

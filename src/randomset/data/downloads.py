@@ -15,9 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from randomset._core.batches import pixels_from_pil, progress_bar
+from randomset._core.batches import progress_bar
 from randomset._core.files import replacing
 from randomset._core.packages import optional_package
+from randomset._core.pixels import pixels_from_pil
 from randomset._core.torchvision import torchvision
 from randomset.data.catalogue import KNOWN, data_folder, how_to_get, is_present
 from randomset.data.images import CLASSES

@@ -16,10 +16,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from randomset._core.batches import is_grey, pixels_from_pil, progress_bar
+from randomset._core.batches import progress_bar
 from randomset._core.checks import listed
 from randomset._core.files import replacing
 from randomset._core.packages import optional_package
+from randomset._core.pixels import is_grey, pixels_from_pil
 from randomset.data.arrays import LARGE, Content
 from randomset.data.catalogue import data_folder
 from randomset.errors import FileFormatError, RandomSetError, first_line

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from randomset._core.checks import ENOUGH, is_number
+from randomset._core.checks import ENOUGH, is_number, stratified
 from randomset.belief.random_set import RandomSet
 from randomset.belief.text import FAMILIAR
 from randomset.errors import FileFormatError, RandomSetError, ShapeError
@@ -23,7 +23,6 @@ __all__ = [
     "check_reliability",
     "reliability_from_spec",
     "reliability_from_state",
-    "stratified",
 ]
 
 ReliabilityKind = Literal["auto", "neighbours", "gaussians"]
@@ -319,19 +318,6 @@ def reliability_from_state(
     if bank is None or number is None:
         return None
     return Reliability(list(_PARTS)[int(number)], in_features, num_classes, len(bank))
-
-
-def stratified(labels: Tensor, rows: int) -> Tensor:
-    """Return the indices of at most `rows` samples, spread evenly over their classes, in order."""
-    if len(labels) <= rows:
-        return torch.arange(len(labels), device=labels.device)
-    shuffled = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0)).to(labels.device)
-    by_class = shuffled[labels[shuffled].argsort(stable=True)]
-    counts = labels.unique(return_counts=True)[1]
-    rank = torch.arange(len(labels), device=labels.device) - (counts.cumsum(0) - counts).repeat_interleave(
-        counts
-    )
-    return by_class[rank.argsort(stable=True)[:rows]].sort().values
 
 
 def _nearest_mean(points: Tensor, means: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from randomset._core.batches import call_with, evaluating, progress_bar
+from randomset._core.checks import stratified
 from randomset.belief.text import FAMILIAR
 from randomset.errors import LabelError, RandomSetError, RandomSetWarning
 from randomset.models.reliability import (
@@ -20,7 +21,6 @@ from randomset.models.reliability import (
     check_enough,
     check_max_bytes,
     check_reliability,
-    stratified,
 )
 from randomset.models.temperature import MAX_CHANGED, labelled_inputs, measured
 

@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 
 import randomset
-from randomset._core.batches import pixels_from_pil
 from randomset._core.files import read_document
 from randomset._core.packages import optional_package
+from randomset._core.pixels import pixels_from_pil
 from randomset.backbones.hugging_face import load_tokenizer, tokenize
 from randomset.errors import FileFormatError, RandomSetError, ShapeError, first_line
 from randomset.models import load as load_model

@@ -17,7 +17,6 @@ from torch import nn
 from randomset._core.batches import on_terminal, usual_workers
 from randomset._core.files import locks_out_folder
 from randomset._core.torchvision import import_lightning, torchvision
-from randomset.backbones.inputs import InputSpec
 from randomset.errors import FileFormatError, LabelError, RandomSetError, RandomSetWarning, ShapeError
 from randomset.models.base import Classifier
 from randomset.models.reliability import MIN_VALIDATION, check_reliability
@@ -35,6 +34,7 @@ from randomset.training.preparation import (
     check_options,
     chosen_precision,
     loggers,
+    note_inputs,
     preserve_random_state,
     quiet_lightning,
     spec_for,
@@ -51,6 +51,10 @@ from randomset.training.resuming import (
 __all__ = ["fit"]
 
 logger = logging.getLogger("randomset.training")
+
+_NOT_FITTED = (
+    "The reliability was not fitted: %s. Inputs far from the training data may be accepted as known."
+)
 
 
 @locks_out_folder
@@ -221,7 +225,7 @@ def fit(
     engine.adopt_average()
     history = engine.history or (resumed["history"] if resumed else [])
     if isinstance(network, Classifier) and engine.input_spec is not None:
-        _note_inputs(network, spec_for(network.preprocess, engine.input_spec))
+        note_inputs(network, spec_for(network.preprocess, engine.input_spec))
     calibration, support = None, None
     wanted = reliability != "none" and hasattr(network, "fit_reliability")
     if validated:
@@ -229,23 +233,15 @@ def fit(
         if getattr(network, "bounded", False) if calibrated is None else calibrated:
             calibration = _calibrated(network, held_out, loss, progress, insist=bool(calibrated))
         if wanted and not insists and calibration is not None and calibration.samples < MIN_VALIDATION:
-            logger.info(
-                "The reliability was not fitted: too few validation samples (%d). Inputs far from the "
-                "training data may be accepted as known.",
-                calibration.samples,
-            )
+            logger.info(_NOT_FITTED, f"too few validation samples ({calibration.samples})")
         elif wanted:
             support = _supported(
                 network, train, held_out, loss, progress, reliability, seed=seed, insist=insists
             )
     elif wanted:
-        logger.info(
-            "The reliability was not fitted: no validation data. Inputs far from the training data may be "
-            "accepted as known."
-        )
-    whole = joined_history(engine.earlier, history)
+        logger.info(_NOT_FITTED, "no validation data")
     planned = plan.epochs + (0 if earlier is None else earlier.planned)
-    report = FitReport(whole, folder, calibration, planned, keep, support)
+    report = FitReport(joined_history(engine.earlier, history), folder, calibration, planned, keep, support)
     baseline: Any = engine.first_loss
     if engine.earlier:  # a fitted head starts with a loss that the first steps may well exceed
         baseline = max(engine.earlier[0]["loss"], history[0]["loss"])
@@ -253,15 +249,6 @@ def fit(
     if isinstance(network, Classifier) and folder is not None and trainer.is_global_zero:
         network.save(folder)
     return report
-
-
-def _note_inputs(network: Classifier, spec: InputSpec) -> None:
-    """Record the form of the training inputs; after an earlier training, only that values have grown."""
-    known = network.input_spec
-    if known is None:
-        network.notes |= spec.to_notes()
-    elif (spec.largest or 0.0) > (known.largest or 0.0):
-        network.notes["largest_input"] = spec.largest
 
 
 def _warn_of_divergence(history: list[dict[str, float]], first: Any) -> None:

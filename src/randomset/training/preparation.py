@@ -30,6 +30,7 @@ from randomset.backbones.inputs import InputSpec, Standardise
 from randomset.backbones.weights import load_weights_into, read_weights
 from randomset.budgeting.features import extract_features
 from randomset.errors import RandomSetError, RandomSetWarning
+from randomset.models.base import Classifier
 from randomset.training.loaders import EpochLoader
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "frozen_features",
     "log_pretrained_inputs",
     "loggers",
+    "note_inputs",
     "preprocess_for",
     "preserve_random_state",
     "quiet_lightning",
@@ -171,6 +173,15 @@ def preprocess_for(backbone: nn.Module, inputs: Tensor, rows: Tensor | None = No
 def spec_for(preprocess: nn.Module | None, spec: InputSpec) -> InputSpec:
     """Return the specification for a model with this preprocessing: `Standardise` divides bytes by 255."""
     return spec.scaled() if isinstance(preprocess, Standardise) else spec
+
+
+def note_inputs(network: Classifier, spec: InputSpec) -> None:
+    """Record the form of the training inputs; after an earlier training, only that values have grown."""
+    known = network.input_spec
+    if known is None:
+        network.notes |= spec.to_notes()
+    elif (spec.largest or 0.0) > (known.largest or 0.0):
+        network.notes["largest_input"] = spec.largest
 
 
 def log_pretrained_inputs(backbone: nn.Module) -> None:
